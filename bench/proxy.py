@@ -54,7 +54,7 @@ LOAD = Path(__file__).resolve().parent / "java" / "grpc" / "ProxyLoad.java"
 CLIENT = "org.apache.rocketmq:rocketmq-client-java:5.2.0"
 GROUP = "bench-readers"
 SETTLE_S = 8
-START_LIMIT_S = 120
+START_LIMIT_S = 240
 BACKLOG = 60_000
 
 
@@ -108,6 +108,8 @@ class Side:
         path.write_text(json.dumps({**keys, "grpcServerPort": self.port, "remotingListenPort": self.port + 1}))
         if self.name == "java":
             command = [TOOL, "proxy", "--conf", str(path), "--heap", self._heap, "--home", str(folder)]
+            if self._tls:
+                command += ["--opts", "-Dtls.server.mode=permissive"]  # the tool speaks plain text without it
         else:
             command = [str(Path(sys.executable).parent / "mqproxy"), "-pm", "cluster", "-pc", str(path)]
         waiting = subprocess.Popen(
@@ -123,7 +125,8 @@ class Side:
         out, _ = waiting.communicate(timeout=START_LIMIT_S + 30)
         result = json.loads(out.strip().splitlines()[-1])
         if "failed" in result:
-            raise RuntimeError(f"{self.name}: {result['failed']}; see {folder}")
+            printed = (folder / "output.log").read_text(errors="replace").strip()[-500:]
+            raise RuntimeError(f"{self.name}: {result['failed']}; its proxy printed: {printed or 'nothing'}")
         return round(result["first_ack_epoch_ms"] - begin * 1000)
 
     def load(self, *arguments: object) -> dict[str, Any]:

@@ -172,6 +172,8 @@ def _properties(message: v2.Message, topic: str, rules: SendRules, caller: Calle
     _check_body(message.body, rules)
     system, users = message.system_properties, message.user_properties
     _check_users_properties(message, rules)
+    if system.HasField("lite_topic"):  # without it the message would be another one
+        raise ProxyError(v2.UNSUPPORTED, "lite topics are not served: send without lite_topic")
     properties = dict(users)
     if system.HasField("tag"):
         validation.check_tag(system.tag)

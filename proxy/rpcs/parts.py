@@ -109,8 +109,20 @@ def method(
 
 def refused(rpc: str, call: Call, error: ProxyError) -> v2.Status:
     """Return the status of a call that is refused; what is not its client's fault is in the log."""
+    return not_served(rpc, call.metadata.get(CLIENT_ID, ""), call.metadata.get(REQUEST_ID, ""), error)
+
+
+def not_served(rpc: str, client_id: str, request_id: str, error: ProxyError) -> v2.Status:
+    """Do as :func:`refused` for a call that was parked, and has its header fields no more.
+
+    Args:
+        rpc: which call.
+        client_id: whose it is.
+        request_id: by which its client knows it.
+        error: why.
+    """
     if error.code >= v2.INTERNAL_ERROR:
-        client, request = (call.metadata.get(name, "")[:64] for name in (CLIENT_ID, REQUEST_ID))
+        client, request = client_id[:64], request_id[:64]
         log.info("call not served", rpc=rpc, client=client, request=request, code=error.code, why=error.message)
     return error.status
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import trio
@@ -16,9 +17,10 @@ from understudy.proxy.core.receiving import check_invisible
 from understudy.proxy.core.statuses import ProxyError, ok, status, summary
 from understudy.proxy.grpc.call import Method
 from understudy.proxy.messages import rocketmq_v2 as v2
-from understudy.proxy.rpcs.parts import SERVICE, Parts, method
+from understudy.proxy.rpcs.parts import SERVICE, Parts, method, not_served
 from understudy.proxy.rpcs.renewals import Renewals
 from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command
 
 _MOST_ENTRIES = 1024
 _AT_ONCE = 32
@@ -73,7 +75,7 @@ class Receipts:
                     async with self._settling(caller, result.receipt_handle) as handle:
                         await self.acknowledge(group, topic, handle)
                 except ProxyError as error:
-                    result.status.CopyFrom(error.status)
+                    result.status.CopyFrom(not_served("AckMessage", caller.client_id, caller.request_id, error))
                 else:
                     result.status.CopyFrom(ok())
 
@@ -116,9 +118,7 @@ class Receipts:
 
     async def acknowledge(self, group: str, topic: str, handle: Handle) -> None:
         """Acknowledge one message. Raises :class:`ProxyError`."""
-        await self._parts.brokers.call(
-            await self._master(handle, topic), RequestCode.ACK_MESSAGE, handle.fields(group, topic)
-        )
+        await self._ask(handle, topic, RequestCode.ACK_MESSAGE, handle.fields(group, topic))
 
     async def hide(self, group: str, topic: str, handle: Handle, invisible_ms: int) -> Handle:
         """Hide a message for *invisible_ms* from now on.
@@ -135,11 +135,8 @@ class Receipts:
         Raises:
             ProxyError: it belongs to its client for as long as before.
         """
-        answer = await self._parts.brokers.call(
-            await self._master(handle, topic),
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-            {**handle.fields(group, topic), "invisibleTime": invisible_ms},
-        )
+        wanted = {**handle.fields(group, topic), "invisibleTime": invisible_ms}
+        answer = await self._ask(handle, topic, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, wanted)
         ext = answer.ext or {}
         return handle.changed(int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"]))
 
@@ -163,9 +160,28 @@ class Receipts:
             "unitMode": False,
             "maxReconsumeTimes": 0,
         }
-        master = await self._master(handle, topic)
-        await self._parts.brokers.call(master, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        await self._ask(handle, topic, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
         await self.acknowledge(group, topic, handle)
+
+    async def _ask(self, handle: Handle, topic: str, code: RequestCode, ext: Mapping[str, object]) -> Command:
+        """Ask the broker that a handle names. Raises :class:`ProxyError`.
+
+        One that is gone may have a successor: where it is, is asked for anew, and a successor is asked once.
+        """
+        brokers, address = self._parts.brokers, await self._master(handle, topic)
+        try:
+            return await brokers.call(address, code, ext)
+        except ProxyError as error:
+            if error.code != v2.PROXY_TIMEOUT and not isinstance(error, BrokerGoneError):
+                raise
+            with contextlib.suppress(ProxyError):
+                await brokers.route(topic, fresh=True)
+            successor = await self._master(handle, topic)
+            if successor == address or not isinstance(error, BrokerGoneError):
+                raise  # no time is left after a timeout
+            if error.sent and code == RequestCode.CONSUMER_SEND_MSG_BACK:
+                raise  # it would be a second dead letter
+        return await brokers.call(successor, code, ext)
 
     async def _master(self, handle: Handle, topic: str) -> str:
         brokers = await self._parts.brokers.addresses(handle.broker_name, topic)

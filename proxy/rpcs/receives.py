@@ -23,7 +23,7 @@ from understudy.proxy.core.statuses import ProxyError, ok
 from understudy.proxy.grpc.call import Call, Method
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.proxy.messages import rocketmq_v2 as v2
-from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Parts, decoded, failed, refused
+from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Parts, decoded, failed, not_served, refused
 from understudy.proxy.rpcs.receipts import Receipts
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
@@ -225,9 +225,9 @@ class Receives:
             except BrokerGoneError as error:
                 with contextlib.suppress(ProxyError):
                     await self._parts.brokers.route(row.receive.subscription.topic, fresh=True)
-                status = error.status
+                status = not_served(_RPC, row.caller.client_id, row.caller.request_id, error)
             except ProxyError as error:
-                status = error.status
+                status = not_served(_RPC, row.caller.client_id, row.caller.request_id, error)
             except RpcError:
                 raise
             except Exception as error:

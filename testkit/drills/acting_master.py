@@ -1,7 +1,7 @@
 """A master dies, its slave acts, the master gets everything back: played in virtual time from a seed.
 
     understudy drill acting-master [--seed N] [--fault KIND] [--seeds COUNT]
-    understudy drill acting-master --real [--clients java] [--fault suspend] [--quiet SECONDS]
+    understudy drill acting-master --real|--clients java|grpc [--fault suspend] [--quiet SECONDS]
 
 Three containers, each with one master and one slave of both other groups; senders and a consumer group work all the
 time. Prints the timeline, what the returning master took over queue by queue, and the verdict over what clients saw.
@@ -28,9 +28,8 @@ from understudy.testkit.drills.acting_processes import RealRun
 from understudy.testkit.drills.acting_scenario import Run
 from understudy.testkit.drills.acting_seeds import tell
 from understudy.testkit.drills.drill_result import DrillResult
-from understudy.testkit.drills.process_traffic import CLIENTS
 from understudy.testkit.drills.ring_processes import DrillError
-from understudy.testkit.java_tools import missing
+from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.sim.seeds import play_seeds, processors
 
@@ -59,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--fault", choices=(*FAULTS, "any"), help="what happens to the master (kill; with --seeds: any)"
     )
     parser.add_argument("--real", action="store_true", help="real processes and SIGKILL instead of virtual time")
-    parser.add_argument("--clients", choices=tuple(CLIENTS), help="with --real: whose clients send and consume (ours)")
+    parser.add_argument("--clients", choices=tuple(CLIENTS), help="whose clients send and consume; means --real (ours)")
     parser.add_argument(
         "--quiet", type=float, metavar="SECONDS", help="with --real: traffic before, during and after the outage (5)"
     )
@@ -74,9 +73,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("drill: --seeds must be at least 1", file=sys.stderr)
         return 2
     configure("INFO" if arguments.verbose else logging.getLevelName(logging.CRITICAL))
-    if arguments.real:
+    if arguments.real or arguments.clients:
         if arguments.timers or arguments.half or arguments.pop:
-            print("drill: --timers, --half and --pop are for virtual time, without --real", file=sys.stderr)
+            print(
+                "drill: --timers, --half and --pop are for virtual time, without --real and --clients", file=sys.stderr
+            )
             return 2
         if arguments.fault not in (None, "kill", "suspend") or arguments.seeds != 1:
             print("drill: --real plays one run with --fault kill or suspend", file=sys.stderr)
@@ -85,8 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("drill: --quiet must be above 0 seconds", file=sys.stderr)
             return 2
         return _real(arguments.seed, arguments.fault or "kill", arguments.clients or "ours", arguments.quiet or 5.0)
-    if arguments.clients is not None or arguments.quiet is not None:
-        print("drill: --clients and --quiet need --real; in virtual time there are only our clients", file=sys.stderr)
+    if arguments.quiet is not None:
+        print("drill: --quiet needs --real or --clients", file=sys.stderr)
         return 2
     chosen = arguments.fault or ("kill" if arguments.seeds == 1 else "any")
     fault = None if chosen == "any" else chosen
@@ -138,9 +139,9 @@ def _many(seeds: range, fault: str | None, wanted: Wanted) -> int:
 
 
 def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
-    lack = missing() if clients == "java" else None
+    lack = CLIENTS[clients].missing()
     if lack is not None:
-        print(f"drill: no Java clients: {lack}", file=sys.stderr)
+        print(f"drill: not {CLIENTS[clients].title}: {lack}", file=sys.stderr)
         return 2
     run = RealRun(random.Random(seed), suspend=fault == "suspend", clients=clients, quiet_seconds=quiet_seconds)
     try:
@@ -148,8 +149,9 @@ def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
     except DrillError as error:
         print(f"drill: {error}", file=sys.stderr)
         return 1
-    whose = "the real Java clients" if clients == "java" else "our clients"
-    print(f"Ring of three container processes, {whose}: the master of {result.group} meets {fault!r}.\n")
+    print(
+        f"Ring of three container processes, {CLIENTS[clients].title}: the master of {result.group} meets {fault!r}.\n"
+    )
     print("Timeline, seconds after the fault")
     for name, seconds in result.steps:
         print(f"  {seconds:8.3f}  {name}")
@@ -164,7 +166,9 @@ def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
     ]
     for line in _table(rows):
         print(line)
-    print(f"\nVerdict: {result.verdict}")
+    print()
+    for line in (*result.notes, f"Verdict: {result.verdict}"):
+        print(line)
     for violation in result.verdict.violations[:_MOST_ROWS]:
         print(f"  {violation.rule}: {violation.detail}")
     return 0 if result.verdict.ok else 1

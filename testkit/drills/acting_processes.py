@@ -16,9 +16,10 @@ from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.background import bare_errors
 from understudy.runtime.world import real_world
-from understudy.testkit.drills.process_traffic import CLIENTS, TOPIC
+from understudy.testkit.drills.process_traffic import TOPIC
 from understudy.testkit.drills.ring import GROUPS
 from understudy.testkit.drills.ring_processes import ProcessRing
+from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.history import Verdict
 
 _SETTLE_SECONDS = 4.0
@@ -26,12 +27,13 @@ _SETTLE_SECONDS = 4.0
 
 @attrs.define
 class ProcessDrillResult:
-    """What a run showed; steps are names with seconds after the fault."""
+    """What a run showed; steps are names with seconds after the fault, notes what clients of one kind saw beside."""
 
     group: str
     steps: list[tuple[str, float]]
     report: dict[str, Any] | None
     verdict: Verdict
+    notes: list[str]
 
 
 class RealRun:
@@ -71,7 +73,7 @@ class RealRun:
         await ring.until("the ring is complete", ring.complete, 60)
         await ring.make_topic(TOPIC)
         await trio.sleep(_SETTLE_SECONDS)
-        async with CLIENTS[self._clients](ring.name_server) as traffic:
+        async with CLIENTS[self._clients].open(ring.name_server) as traffic:
             await trio.sleep(self._quiet)
             await self._fail()
             await trio.sleep(self._quiet)
@@ -79,7 +81,7 @@ class RealRun:
             await trio.sleep(self._quiet)
             await traffic.stop_sending()
             await traffic.drain()
-        return ProcessDrillResult(self._group, self._steps, self._report(), traffic.verdict())
+        return ProcessDrillResult(self._group, self._steps, self._report(), traffic.verdict(), traffic.told())
 
     def _report(self) -> dict[str, Any] | None:
         path = self._ring.store(self._group, 0) / "config" / "preOnline.json"

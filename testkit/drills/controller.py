@@ -1,7 +1,7 @@
 """A controller drill on this machine: kills the active controller, then a broker master, then the majority.
 
     understudy drill controller [--java LAUNCHER] [--controllers java] [--keep]
-    understudy drill controller --brokers ours|java|mixed [--clients java] [--keep]
+    understudy drill controller --brokers ours|java|mixed [--clients java|grpc] [--keep]
     understudy drill controller --brokers mixed --elections 10 [--verify]
 
 Three ``mqcontroller`` processes and one group of two brokers: real Java brokers when a launcher for them is given or
@@ -10,7 +10,7 @@ the new master's notification arrived there. With ``--controllers java`` the rea
 that the times can be compared.
 
 With ``--brokers`` a group of three loses its master again and again under traffic, or has masters elected by an
-operator (:mod:`.led`).
+operator (:mod:`.led`); ``--clients`` alone means ``--brokers ours``.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from understudy.testkit.drills.controller_processes import (
 )
 from understudy.testkit.drills.request_relay import RELAYED_HOST, Relays
 from understudy.testkit.drills.ring_processes import DrillError
+from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.quorum.stub_broker import StubBroker, StubSettings
 
@@ -352,9 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--java", metavar="LAUNCHER", help="launcher of Java brokers; 'none' for stub brokers")
     parser.add_argument("--controllers", choices=("ours", "java"), default="ours", help="whose controllers are played")
     parser.add_argument("--brokers", choices=("ours", "java", "mixed"), help="a group of three under traffic, of these")
-    parser.add_argument(
-        "--clients", choices=("ours", "java"), default="ours", help="with --brokers: whose clients (ours)"
-    )
+    parser.add_argument("--clients", choices=tuple(CLIENTS), help="whose clients work at a group under traffic (ours)")
     parser.add_argument(
         "--elections", type=int, default=0, metavar="N", help="with --brokers: N masters are elected, nothing is killed"
     )
@@ -369,13 +368,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     from understudy.testkit.drills import led_runs  # it is built on this one
 
-    if launcher is None and (options.brokers in ("java", "mixed") or options.clients == "java"):
-        parser.error("Java brokers and clients need the real system: run ./understudy test once")
-    if options.brokers is None and (options.elections or options.verify or options.slow or options.clients != "ours"):
-        parser.error("--elections, --slow, --verify and --clients belong to --brokers: say of which kind they are")
-    if options.brokers is None:
+    if options.brokers in ("java", "mixed") and launcher is None:
+        parser.error("Java brokers need the real system: run ./understudy test once")
+    lack = None if options.clients is None else CLIENTS[options.clients].missing()
+    if lack is not None:
+        parser.error(f"not {CLIENTS[options.clients].title}: {lack}")
+    brokers = options.brokers or ("ours" if options.clients else None)
+    if brokers is None and (options.elections or options.verify or options.slow):
+        parser.error("--elections, --slow and --verify belong to --brokers: say of which kind they are")
+    if brokers is None:
         return in_folder(partial(_play, launcher=launcher, real_controllers=real), keep=options.keep)
-    wish = led_runs.Wish(options.brokers, options.clients, options.elections, options.verify, options.slow)
+    wish = led_runs.Wish(brokers, options.clients or "ours", options.elections, options.verify, options.slow)
     return in_folder(partial(led_runs.play, launcher=launcher, real_controllers=real, wish=wish), keep=options.keep)
 
 

@@ -23,8 +23,9 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World
 from understudy.testkit.drills.controller import GROUP, MEMBERS, Drill
 from understudy.testkit.drills.controller_processes import ids_of, java_broker_settings, properties
-from understudy.testkit.drills.process_traffic import CLIENTS, TOPIC, Traffic
+from understudy.testkit.drills.process_traffic import TOPIC, Traffic
 from understudy.testkit.drills.ring_processes import DrillError
+from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.history import Verdict
 from understudy.testkit.topic_fields import topic_fields
 
@@ -101,6 +102,7 @@ class LedDrill(Drill):
             "totalReplicas": str(REPLICAS),
             "inSyncReplicas": "2",
             "minInSyncReplicas": "2",
+            **CLIENTS[self.clients].broker_keys,
         }
         if self.kinds[number] == "ours":
             del found["brokerId"], found["brokerRole"]
@@ -188,7 +190,7 @@ class LedDrill(Drill):
         """
         self.introduce()
         await self.start()
-        async with CLIENTS[self.clients](f"127.0.0.1:{self.name_server}") as traffic:
+        async with CLIENTS[self.clients].open(f"127.0.0.1:{self.name_server}") as traffic:
             masters = dict.fromkeys([0, self.kinds.index("java") if "java" in self.kinds else 1])
             for number in [0] if short else masters:
                 await self.hand_over(number)
@@ -203,7 +205,7 @@ class LedDrill(Drill):
         """Have *count* masters elected under traffic, each kind in turn; return the verdict. Raises ``DrillError``."""
         self.introduce()
         await self.start()
-        async with CLIENTS[self.clients](f"127.0.0.1:{self.name_server}") as traffic:
+        async with CLIENTS[self.clients].open(f"127.0.0.1:{self.name_server}") as traffic:
             for elected in range(count):
                 await self.world.clock.sleep(QUIET_SECONDS)
                 await self.hand_over(self.next_master(elected))
@@ -217,7 +219,7 @@ class LedDrill(Drill):
 
     def introduce(self) -> None:
         """Say what is played."""
-        clients = f"{'Java' if self.clients == 'java' else 'our'} clients"
+        clients = CLIENTS[self.clients].title
         self.say(f"three controllers, group {GROUP} of {', '.join(self.kinds)}, {clients}; output in {self.folder}")
 
     async def end(self, traffic: Traffic) -> Verdict:
@@ -227,6 +229,8 @@ class LedDrill(Drill):
         await traffic.drain()
         await self.until("equal logs in all replicas", self.logs_are_equal, 60)
         self.say(f"\nlogs of all replicas: equal, {len(self.log(0))} bytes")
+        for line in traffic.told():
+            self.say(line)
         return traffic.verdict()
 
     async def stores_agree(self) -> bool:

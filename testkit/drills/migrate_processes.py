@@ -24,8 +24,9 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World, real_world
 from understudy.testkit.drills.led import JOIN_SECONDS, KINDS, PORTS, QUIET_SECONDS, REPLICAS, LedDrill
 from understudy.testkit.drills.led_runs import tell
-from understudy.testkit.drills.process_traffic import CLIENTS, TOPIC
+from understudy.testkit.drills.process_traffic import TOPIC
 from understudy.testkit.drills.second_copies import Life, kind_of, second_copies
+from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -58,7 +59,7 @@ class ProcessMigration(LedDrill):
         """Play it there and back; return the verdict over the traffic. Raises ``DrillError``."""
         self.introduce()
         await self.start()
-        async with CLIENTS[self.clients](f"127.0.0.1:{self.name_server}") as traffic:
+        async with CLIENTS[self.clients].open(f"127.0.0.1:{self.name_server}") as traffic:
             await self.world.clock.sleep(QUIET_SECONDS)
             for kind in ("ours", "java"):
                 for number in await self.replaced_in_turn():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any, ClassVar, Self
 
 import trio
 
@@ -30,13 +31,15 @@ SEND_PAUSE_SECONDS = 0.02
 DELAY_LEVEL = 2
 # A client that sends again after a lost answer may store a message twice: what is repeated then is its own doing.
 ONE_ATTEMPT = ProducerOptions(attempts=1)
-_JAVA_START_SECONDS = 180.0
+JAVA_START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
-_DRAIN_SECONDS = 90.0
 
 
 class Traffic(ABC):
     """Three senders that wait for each answer, one of delayed messages, a concurrent group and an orderly one."""
+
+    groups: ClassVar[tuple[str, ...]] = (CONCURRENT, ORDERLY)
+    drain_seconds: ClassVar[float] = 90.0
 
     def __init__(self) -> None:
         self.history = History()
@@ -46,21 +49,25 @@ class Traffic(ABC):
         """Let the senders finish what they are at."""
 
     async def drain(self) -> None:
-        """Wait until both groups have what was acknowledged, but not for ever."""
-        with trio.move_on_after(_DRAIN_SECONDS):
+        """Wait until all groups have what was acknowledged, but not for ever."""
+        with trio.move_on_after(self.drain_seconds):
             while self._wanting():  # noqa: ASYNC110 - what arrives comes from other processes
                 await trio.sleep(0.2)
 
     def _wanting(self) -> bool:
         wanted = {sent.key for sent in self.history.sends if sent.acknowledged}
-        for group in (CONCURRENT, ORDERLY):
+        for group in self.groups:
             if wanted - {each.key for each in self.history.deliveries if each.group == group}:
                 return True
         return False
 
     def verdict(self) -> Verdict:
         """Judge what was seen; only the orderly group promises an order."""
-        return self.history.check([CONCURRENT, ORDERLY], ordered=(ORDERLY,), may_move=True)
+        return self.history.check(list(self.groups), ordered=(ORDERLY,), may_move=True)
+
+    def told(self) -> list[str]:
+        """Return what else was seen, a line for each."""
+        return []
 
 
 class OurTraffic(Traffic):
@@ -125,33 +132,23 @@ class OurTraffic(Traffic):
             await self._idle.wait()
 
 
-class JavaTraffic(Traffic):
-    """By the real Java client, in a process of its own that tells of each send and delivery in a line."""
+class ProgramTraffic(Traffic):
+    """By clients in a process of their own, which tells of each send and delivery in a line.
+
+    Args:
+        process: of the program, whose both ends are pipes.
+    """
 
     def __init__(self, process: trio.Process) -> None:
         super().__init__()
         self._process = process
-        self._told: dict[str, trio.Event] = {"ready": trio.Event(), "stopped": trio.Event()}
+        self._told = {event: trio.Event() for event in ("consuming", "ready", "stopped")}
         self._failure = ""
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, name_servers: str) -> AsyncIterator[JavaTraffic]:
-        """Send and consume until the block ends. Raises :class:`DrillError` when the program does not start."""
-        arguments = {
-            "namesrv": name_servers,
-            "topic": TOPIC,
-            "senders": str(SENDERS),
-            "delay-level": str(DELAY_LEVEL),
-            "pause-ms": str(round(SEND_PAUSE_SECONDS * 1000)),
-            "concurrent-group": CONCURRENT,
-            "orderly-group": ORDERLY,
-        }
-        command = [
-            str(LAUNCHER),
-            "traffic",
-            *(part for name, text in arguments.items() for part in (f"--{name}", text)),
-        ]
+    async def started(cls, command: Sequence[str]) -> AsyncIterator[Self]:
+        """Run the program until the block ends; nothing was waited for yet."""
         async with trio.open_nursery() as nursery:
             process = await trio.lowlevel.open_process(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -159,7 +156,6 @@ class JavaTraffic(Traffic):
             traffic = cls(process)
             try:
                 nursery.start_soon(traffic._read)
-                await traffic._await("ready", _JAVA_START_SECONDS)
                 yield traffic
             finally:
                 process.kill()
@@ -168,11 +164,16 @@ class JavaTraffic(Traffic):
                     await process.wait()
 
     async def stop_sending(self) -> None:
-        assert self._process.stdin is not None
-        await self._process.stdin.send_all(b"stop\n")
-        await self._await("stopped", _STOP_SECONDS)
+        await self.say("stop")
+        await self.told_of("stopped", _STOP_SECONDS)
 
-    async def _await(self, event: str, seconds: float) -> None:
+    async def say(self, word: str) -> None:
+        """Send *word* to the program."""
+        assert self._process.stdin is not None
+        await self._process.stdin.send_all(f"{word}\n".encode())
+
+    async def told_of(self, event: str, seconds: float) -> None:
+        """Wait until the program tells of *event*. Raises :class:`DrillError` after *seconds*."""
         with trio.move_on_after(seconds):
             await self._told[event].wait()
         if self._failure or not self._told[event].is_set():
@@ -195,22 +196,50 @@ class JavaTraffic(Traffic):
             return  # the Java client's own chatter
         told = json.loads(line)
         event = told["event"]
+        if event in self._told:
+            self._told[event].set()
+        elif not self._record(event, told):
+            self._failure = str(told.get("why", event))
+            for waiting in self._told.values():
+                waiting.set()
+
+    @abstractmethod
+    def _record(self, event: str, told: dict[str, Any]) -> bool:
+        """Record what the program saw; return whether it is known."""
+
+
+class JavaTraffic(ProgramTraffic):
+    """By the real Java client of the remoting protocol."""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, name_servers: str) -> AsyncIterator[JavaTraffic]:
+        """Send and consume until the block ends. Raises :class:`DrillError` when the program does not start."""
+        arguments = {
+            "namesrv": name_servers,
+            "topic": TOPIC,
+            "senders": str(SENDERS),
+            "delay-level": str(DELAY_LEVEL),
+            "pause-ms": str(round(SEND_PAUSE_SECONDS * 1000)),
+            "concurrent-group": CONCURRENT,
+            "orderly-group": ORDERLY,
+        }
+        async with cls.started([str(LAUNCHER), "traffic", *options(arguments)]) as traffic:
+            await traffic.told_of("ready", JAVA_START_SECONDS)
+            yield traffic
+
+    def _record(self, event: str, told: dict[str, Any]) -> bool:
         if event == "sent":
             queue = (TOPIC, str(told["broker"]), int(told["queue"])) if told["ok"] else None
             self.history.sent(told["key"], told["sender"], queue, acknowledged=told["ok"])
         elif event == "delivered":
             queue = (TOPIC, str(told["broker"]), int(told["queue"]))
             self.history.delivered(told["key"], told["group"], queue, int(told["offset"]))
-        elif event in self._told:
-            self._told[event].set()
         else:
-            self._failure = str(told.get("why", event))
-            for waiting in self._told.values():
-                waiting.set()
+            return False
+        return True
 
 
-CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Traffic]]] = {
-    "ours": OurTraffic.open,
-    "java": JavaTraffic.open,
-}
-"""Whose clients make the traffic; each is given the name servers."""
+def options(arguments: Mapping[str, str]) -> list[str]:
+    """Return the options of a program of ours in Java."""
+    return [part for name, text in arguments.items() for part in (f"--{name}", text)]

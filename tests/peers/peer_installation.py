@@ -132,28 +132,28 @@ def install_java() -> Path:
     return java_setup()
 
 
-def go_sources() -> str:
+def go_program(name: str, sources: str) -> Path:
+    """Where the program of our own with a Go client is built: its name changes with its sources."""
     digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum", "main.go"):
-        digest.update((HERE / "go" / name).read_bytes())
-    return digest.hexdigest()[:16]
+    for file in ("go.mod", "go.sum", "main.go"):
+        digest.update((HERE / sources / file).read_bytes())
+    return peers_home() / name / f"{name}-smoke-{digest.hexdigest()[:16]}"
 
 
-def find_go() -> Path:
-    smoke = peers_home() / "go" / f"go-smoke-{go_sources()}"
+def find_go(name: str, sources: str) -> Path:
+    smoke = go_program(name, sources)
     if not smoke.is_file():
-        need("go", "builds the smoke with the Go client")
-        raise Unavailable("the Go smoke is not built")
+        need("go", "builds the smokes with the Go clients")
+        raise Unavailable(f"the smoke of {name} is not built")
     return smoke
 
 
-def install_go() -> Path:
-    need("go", "builds the smoke with the Go client")
-    folder = peers_home() / "go"
-    with one_at_a_time(folder):
-        smoke = folder / f"go-smoke-{go_sources()}"
+def install_go(name: str, sources: str) -> Path:
+    need("go", "builds the smokes with the Go clients")
+    smoke = go_program(name, sources)
+    with one_at_a_time(smoke.parent):
         part = smoke.with_suffix(".part")
-        run(["go", "build", "-o", str(part), "."], HERE / "go", GOFLAGS="-buildvcs=false")
+        run(["go", "build", "-o", str(part), "."], HERE / sources, GOFLAGS="-buildvcs=false")
         part.replace(smoke)
     return smoke
 
@@ -224,7 +224,7 @@ def install_grpc_java() -> Path:
 
 PEERS: dict[str, tuple[Callable[[], Path], Callable[[], Path]]] = {
     "java": (find_java, install_java),
-    "go": (find_go, install_go),
+    "go": (partial(find_go, "go", "go"), partial(install_go, "go", "go")),
     "cpp": (
         partial(find_pypi_package, "cpp", CPP_CLIENT),
         partial(install_pypi_package, "cpp", CPP_CLIENT, "rocketmq.client"),
@@ -234,6 +234,7 @@ PEERS: dict[str, tuple[Callable[[], Path], Callable[[], Path]]] = {
         partial(find_pypi_package, "grpc-python", GRPC_PYTHON_CLIENT),
         partial(install_pypi_package, "grpc-python", GRPC_PYTHON_CLIENT, "rocketmq"),
     ),
+    "grpc-go": (partial(find_go, "grpc-go", "go_grpc"), partial(install_go, "grpc-go", "go_grpc")),
     "grpc-java": (find_grpc_java, install_grpc_java),
     "grpc-node": (
         partial(find_npm_package, "grpc-node", GRPC_NODE_CLIENT),

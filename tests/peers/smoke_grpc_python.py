@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The official gRPC client for Python against a proxy; prints one JSON line for each scenario.
 
-usage: smoke_grpc_python.py HOST:PORT SCENARIO...; each needs the topic of its name: normal, fifo, delay, transaction.
+usage: smoke_grpc_python.py HOST:PORT SCENARIO...; each needs the topic of its name (normal, fifo ...).
 SMOKE_AWAIT_GROUP is a command that waits until the group and topic that follow have begun.
 `reconnect` needs the topic `again`. SMOKE_ACCESS_KEY and SMOKE_SECRET_KEY sign calls.
 """
@@ -30,6 +30,7 @@ from rocketmq import (
     TransactionChecker,
     TransactionResolution,
 )
+from rocketmq.grpc_protocol import FilterType
 
 LIMIT_S = 120
 
@@ -163,6 +164,33 @@ def delay():
     producer.shutdown()
     bodies = [message.body.decode() for message in found]
     return bodies == ["kept"] and took > 8, {"bodies": bodies, "took": took}
+
+
+def sql():
+    """A condition over properties chooses; one that is none is refused."""
+    topic, producer = "sql", Producer(configuration(), ("sql",))
+    condition = FilterExpression("number BETWEEN 3 AND 5 AND TAGS = 'wanted'", FilterType.SQL)
+    consumer = SimpleConsumer(configuration(), "GID_sql", {topic: condition}, await_duration=5)
+    producer.startup()
+    consumer.startup()
+    consumer.receive(1, 10)
+    for number in range(10):
+        sent_at_last(producer, made(topic, b"%d" % number))
+    found = received(consumer, 3)
+    for message in found:
+        consumer.ack(message)
+    consumer.subscribe(topic, FilterExpression("number BETWEEN", FilterType.SQL))
+    try:
+        refused = f"received {consumer.receive(1, 10)}"
+    except Exception as error:
+        refused = str(error)
+    consumer.shutdown()
+    producer.shutdown()
+    bodies = sorted(message.body.decode() for message in found)
+    return bodies == ["3", "4", "5"] and refused.startswith("40010"), {
+        "bodies": bodies,
+        "refused": refused,
+    }
 
 
 def sent_at_last(producer, message):

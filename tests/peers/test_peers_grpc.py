@@ -1,4 +1,4 @@
-"""The official gRPC clients for Java, Python and Node, as they are in their registries, through a proxy of ours."""
+"""The official gRPC clients for Java, Python, Node and Go, as they are in their registries, through a proxy of ours."""
 
 from __future__ import annotations
 
@@ -19,9 +19,19 @@ from understudy.testkit.port_blocks import PortBlocks
 
 HERE = Path(__file__).parent
 QUEUES = "4"
-PYTHON_SCENARIOS = ("normal", "push", "fifo", "delay", "transaction")
+PYTHON_SCENARIOS = ("normal", "push", "fifo", "delay", "transaction", "sql")
 KINDS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION", "node": "NORMAL"}
-KINDS |= {"java": "NORMAL", "javapush": "NORMAL", "tran": "TRANSACTION"}
+KINDS |= {"java": "NORMAL", "javapush": "NORMAL", "tran": "TRANSACTION", "sql": "NORMAL", "javafifo": "FIFO"}
+KINDS |= {"javadelay": "DELAY", "javasql": "NORMAL"}
+KINDS |= {"go": "NORMAL", "gofifo": "FIFO", "godelay": "DELAY", "gotran": "TRANSACTION"}
+# consumer groups: in order, and how often a message is tried again before it is a dead letter
+GROUPS = {
+    "GID_fifo": ("true", 16),
+    "GID_gofifo": ("true", 16),
+    "GID_java_fifo": ("true", 1),
+}
+JAVA_SCENARIOS = ("normal", "push", "fifo", "delay", "sql", "lite", "transaction")
+GO_SCENARIOS = ("normal", "sql", "fifo", "delay", "transaction")
 Runs = dict[str, "Future[list[dict[str, Any]]]"]
 
 
@@ -32,13 +42,16 @@ def runs(cluster: PeerCluster, proxy: str, place_of_peer: Callable[[str], Path])
         tool = [sys.executable, str(HERE / "create_topic.py"), cluster.namesrv, topic, QUEUES, f"+message.type={kind}"]
         peer_processes.run_tool(tool)
     admin = [str(Path(sys.executable).parent / "mqadmin"), "updateSubGroup", "-n", cluster.namesrv]
-    peer_processes.run_tool([*admin, "-c", "DefaultCluster", "-g", "GID_fifo", "-o", "true"])
-    with ThreadPoolExecutor(3) as threads:
+    for group, (in_order, retries) in GROUPS.items():
+        keys = ["-g", group, "-o", in_order, "-r", str(retries)]
+        peer_processes.run_tool([*admin, "-c", "DefaultCluster", *keys])
+    with ThreadPoolExecutor(4) as threads:
         found: Runs = {}
         for name, start in (
             ("grpc-python", python_client),
             ("grpc-node", node_client),
             ("grpc-java", java_client),
+            ("grpc-go", go_client),
         ):
             try:
                 place = place_of_peer(name)
@@ -52,8 +65,8 @@ def runs(cluster: PeerCluster, proxy: str, place_of_peer: Callable[[str], Path])
 
 def play(command: list[str], namesrv: str, **environment: str) -> list[dict[str, Any]]:
     """Run a client; it can wait until a group has begun, and learns of that from the brokers."""
-    wait = shlex.join([sys.executable, str(HERE / "await_group.py"), namesrv, QUEUES])
-    return peer_processes.run_client(command, limit_s=300, SMOKE_AWAIT_GROUP=wait, **environment)
+    begun = shlex.join([sys.executable, str(HERE / "await_group.py"), namesrv, QUEUES])
+    return peer_processes.run_client(command, limit_s=300, SMOKE_AWAIT_GROUP=begun, **environment)
 
 
 def python_client(python: Path, proxy: str, namesrv: str) -> list[dict[str, Any]]:
@@ -66,6 +79,10 @@ def node_client(modules: Path, proxy: str, namesrv: str) -> list[dict[str, Any]]
 
 def java_client(jar: Path, proxy: str, namesrv: str) -> list[dict[str, Any]]:
     return play(["java", "-cp", str(jar), str(HERE / "SmokeGrpcJava.java"), proxy], namesrv)
+
+
+def go_client(program: Path, proxy: str, namesrv: str) -> list[dict[str, Any]]:
+    return play([str(program), proxy, *GO_SCENARIOS], namesrv)
 
 
 def result(runs: Runs, client: str, name: str) -> dict[str, Any]:
@@ -89,9 +106,16 @@ def test_the_node_client_works_unchanged(runs: Runs, scenario: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", ["normal", "push", "transaction"])
+@pytest.mark.parametrize("scenario", JAVA_SCENARIOS)
 def test_the_java_client_works_unchanged_and_as_it_is_shipped_under_tls(runs: Runs, scenario: str) -> None:
     found = result(runs, "grpc-java", scenario)
+    assert found["ok"] is True, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", GO_SCENARIOS)
+def test_the_go_client_works_unchanged_and_as_it_is_shipped_under_tls(runs: Runs, scenario: str) -> None:
+    found = result(runs, "grpc-go", scenario)
     assert found["ok"] is True, found
 
 

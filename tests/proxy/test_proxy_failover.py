@@ -129,7 +129,10 @@ def test_no_acknowledged_message_is_lost_when_a_broker_is_killed_and_comes_back(
     play(test)
 
 
-def test_a_handle_of_a_dead_master_acknowledges_at_the_slave_that_acts_and_stays_acknowledged() -> None:
+@pytest.mark.parametrize("pause_seconds", [0, 15])
+def test_a_handle_of_a_dead_master_acknowledges_at_the_slave_that_acts_and_stays_acknowledged(
+    pause_seconds: int,
+) -> None:
     async def test(rig: Rig) -> None:
         async with rig.user("one") as user:
             await user.consume(GROUP, TOPIC)
@@ -144,7 +147,7 @@ def test_a_handle_of_a_dead_master_acknowledges_at_the_slave_that_acts_and_stays
             await trio.sleep(3)  # copied to the slaves
             await rig.cluster.kill(container_of(DEAD, 0))
             await until(rig.acts, 120, 0.1)
-            await trio.sleep(15)
+            await trio.sleep(pause_seconds)
             codes = [(await user.ack(GROUP, TOPIC, handle)).status.code for handle in handles]
             assert codes == [v2.OK] * len(handles)
             await rig.cluster.restart(container_of(DEAD, 0))

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 import trio
-from proxy_rig import Rig, User, message, play
+from proxy_rig import GROUP, Rig, User, message, play, receive_request, received
 
 from understudy.proxy.messages import rocketmq_v2 as v2
 
@@ -80,3 +80,22 @@ def test_a_call_that_is_not_served_is_in_the_log_with_the_id_by_which_its_client
     with caplog.at_level(logging.INFO):
         play(test)
     assert any("request-4711" in record.getMessage() and "client-7" in record.getMessage() for record in caplog.records)
+
+
+def test_a_receive_whose_broker_does_not_serve_it_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        stream = await rig.user.begin(
+            "ReceiveMessage", receive_request(GROUP, "Normal"), timeout="9S", x_mq_request_id="request-4712"
+        )
+        await trio.sleep(1)
+        await rig.cluster.kill("c1")
+        await rig.user.connection.wait(stream)
+        status, messages = received(stream)
+        assert status.code >= v2.INTERNAL_ERROR
+        assert messages == []
+
+    with caplog.at_level(logging.INFO):
+        play(test)
+    (line,) = (record.getMessage() for record in caplog.records if "request-4712" in record.getMessage())
+    assert "ReceiveMessage" in line

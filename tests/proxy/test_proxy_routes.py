@@ -100,6 +100,17 @@ def test_settings_that_no_client_may_have_end_the_stream_with_a_reason() -> None
     play(test)
 
 
+@pytest.mark.parametrize("rpc", ["SyncLiteSubscription", "PullMessage", "UpdateOffset", "GetOffset", "QueryOffset"])
+def test_calls_of_lite_and_pull_consumers_are_answered_that_there_is_no_such_method(rpc: str) -> None:
+    async def test(rig: Rig) -> None:
+        stream = await rig.user.begin(rpc, v2.SyncLiteSubscriptionRequest())
+        await rig.user.connection.wait(stream)
+        assert stream.status == 12
+        assert rpc in stream.headers["grpc-message"]
+
+    play(test)
+
+
 def test_a_client_is_known_by_its_settings_until_it_terminates() -> None:
     async def test(rig: Rig) -> None:
         beat = v2.HeartbeatRequest(group=resource(GROUP), client_type=v2.SIMPLE_CONSUMER)

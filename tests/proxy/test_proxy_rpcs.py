@@ -164,6 +164,7 @@ BAD_MESSAGES: list[tuple[dict[str, Any], int]] = [
     ({"keys": ["\x01"]}, v2.ILLEGAL_MESSAGE_KEY),
     ({"message_group": "g" * 64}, v2.ILLEGAL_MESSAGE_GROUP),
     ({"message_group": "g"}, v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+    ({"lite_topic": "l"}, v2.UNSUPPORTED),
     ({"topic": "Nothing"}, v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
     ({"topic": "%RETRY%\n"}, v2.ILLEGAL_TOPIC),
     ({"users": {"UNIQ_KEY": "x"}}, v2.ILLEGAL_MESSAGE_PROPERTY_KEY),

@@ -17,7 +17,9 @@ from understudy.mqclient.sending import SendResult, SendStatus
 from understudy.testkit import java_tools
 from understudy.testkit.drills.acting_master import main
 from understudy.testkit.drills.acting_processes import RealRun
+from understudy.testkit.drills.grpc_traffic import HOLDING, GrpcTraffic
 from understudy.testkit.drills.process_traffic import CONCURRENT, ORDERLY, JavaTraffic, OurTraffic
+from understudy.testkit.drills.traffic_clients import CLIENTS
 
 
 @pytest.mark.slow
@@ -83,23 +85,62 @@ def test_disorder_of_the_orderly_group_is_a_violation() -> None:
     assert ["order"] == [each.rule for each in traffic_that_read(*lines).verdict().violations]
 
 
+def held(*codes: str) -> GrpcTraffic:
+    """Return what a simple consumer has told of one message that every group got."""
+    traffic = GrpcTraffic(cast(trio.Process, None))
+    lines: list[dict[str, object]] = [{"event": "sent", "key": "s-0", "sender": "s", "ok": True}]
+    got = {"event": "delivered", "key": "s-0", "broker": "a", "queue": 0, "offset": 0}
+    lines += [{**got, "group": group, "retry": False} for group in (CONCURRENT, ORDERLY)]
+    for code in codes:
+        lines.append({**got, "group": HOLDING, "retry": True})
+        lines.append({"event": "acked", "key": "s-0", "code": code})
+    for line in lines:
+        traffic.take(json.dumps(line).encode())
+    return traffic
+
+
+@pytest.mark.parametrize(
+    ("codes", "rules"),
+    [
+        (("20000",), []),
+        (("40013", "20000", "20000"), []),
+        (("20000", "20000", "no answer: gone"), ["answer"]),
+        (("40013",), ["answer"]),
+        ((), ["lost", "answer"]),
+    ],
+)
+def test_a_late_acknowledgement_needs_an_answer_of_the_protocol_and_mostly_a_good_one(
+    codes: tuple[str, ...], rules: list[str]
+) -> None:
+    assert rules == [each.rule for each in held(*codes).verdict().violations]
+
+
+def test_what_comes_again_although_it_was_acknowledged_is_told() -> None:
+    traffic = held("20000", "20000")
+    assert ["OK 2; delivered again although acknowledged: 1"] == [
+        line.partition("then: ")[2] for line in traffic.told()
+    ]
+    assert 1 == traffic.verdict().repeated
+
+
+@pytest.mark.parametrize(("clients", "program"), [("java", "LAUNCHER"), ("grpc", "PROXY_TRAFFIC")])
 def test_missing_java_clients_are_one_clear_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    clients: str, program: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # given an installation without the sources
-    monkeypatch.setattr(java_tools, "LAUNCHER", tmp_path / "rocketmq")
+    monkeypatch.setattr(java_tools, program, tmp_path / "nothing")
     # when, then
-    assert main(["--real", "--clients", "java"]) == 2
+    assert main(["--clients", clients]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("drill: no Java clients: ")
+    assert error.startswith(f"drill: not {CLIENTS[clients].title}: ")
     assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--clients", "java"], "need --real"),
-        (["--quiet", "3"], "need --real"),
+        (["--quiet", "3"], "needs --real"),
+        (["--clients", "ours", "--pop"], "are for virtual time"),
         (["--real", "--quiet", "0"], "--quiet must be above 0 seconds"),
         (["--real", "--seeds", "2"], "--real plays one run"),
         (["--real", "--fault", "slow"], "--real plays one run"),
