@@ -5,10 +5,29 @@ Source: TraceDataEncoder.java, TraceConstants.java.
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import attrs
 
 _FIELDS, _STEPS = "\x01", "\x02"
-PUBLISHED, CONSUMED, DECIDED = "Pub", "SubAfter", "EndTransaction"
+PUBLISHED, CONSUMING, CONSUMED, DECIDED = "Pub", "SubBefore", "SubAfter", "EndTransaction"
+
+
+class MessageKind(IntEnum):
+    """What was published."""
+
+    NORMAL = 0
+    HALF = 1
+    COMMIT = 2
+    DELAYED = 3
+
+
+class ConsumeCode(IntEnum):
+    """How consuming ended."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    FAILED = 4
 
 
 @attrs.frozen
@@ -59,6 +78,70 @@ def _step(text: str) -> TraceStep | None:
     except (IndexError, ValueError):
         return None
     return None
+
+
+def published(
+    *,
+    time_ms: int,
+    region: str,
+    group: str,
+    topic: str,
+    message_id: str,
+    tags: str,
+    keys: str,
+    store_host: str,
+    body_bytes: int,
+    cost_ms: int,
+    kind: MessageKind,
+    offset_message_id: str,
+    success: bool,
+) -> str:
+    """Return the step of a producer that has sent a message; the fields in their order."""
+    return _encoded(
+        PUBLISHED, time_ms, region, group, topic, message_id, tags, keys, store_host, body_bytes, cost_ms, int(kind),
+        offset_message_id, success,
+    )  # fmt: skip
+
+
+def consuming(
+    *, time_ms: int, region: str, group: str, request_id: str, message_id: str, retries: int, keys: str
+) -> str:
+    """Return the step of a consumer that has got a message; *request_id* is the same in the step of its end."""
+    return _encoded(CONSUMING, time_ms, region, group, request_id, message_id, retries, keys)
+
+
+def consumed(
+    *, request_id: str, message_id: str, cost_ms: int, success: bool, keys: str, code: ConsumeCode, time_ms: int,
+    group: str,
+) -> str:  # fmt: skip
+    """Return the step of a consumer that is done with a message, see :func:`consuming`."""
+    return _encoded(CONSUMED, request_id, message_id, cost_ms, success, keys, int(code), time_ms, group)
+
+
+def decided(
+    *,
+    time_ms: int,
+    region: str,
+    group: str,
+    topic: str,
+    message_id: str,
+    tags: str,
+    keys: str,
+    store_host: str,
+    transaction_id: str,
+    state: str,
+    checked: bool,
+) -> str:
+    """Return the step of a producer that has decided about a half message; *checked*: because it was asked."""
+    return _encoded(
+        DECIDED, time_ms, region, group, topic, message_id, tags, keys, store_host,
+        int(MessageKind.COMMIT), transaction_id, state, checked,
+    )  # fmt: skip
+
+
+def _encoded(*fields: object) -> str:
+    texts = (str(field).lower() if isinstance(field, bool) else str(field) for field in fields)
+    return _FIELDS.join(texts) + _STEPS
 
 
 def _true(text: str) -> bool:

@@ -26,6 +26,7 @@ from understudy.mqclient.offsets import OffsetStore
 from understudy.mqclient.producer import Producer, ProducerOptions
 from understudy.mqclient.session import Session
 from understudy.mqclient.statistics import ConsumeStatistics
+from understudy.mqclient.tracing import Tracer
 from understudy.mqclient.waiting_batches import WaitingBatches, Watchdog
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.background import ShieldedTasks
@@ -54,6 +55,7 @@ class Consumption:
         options: PushConsumerOptions,
         offsets: OffsetStore,
         tasks: ShieldedTasks,
+        tracer: Tracer | None = None,
     ) -> None:
         self.statistics = ConsumeStatistics(session.world.clock)
         self._session = session
@@ -63,6 +65,7 @@ class Consumption:
         self._options = options
         self._offsets = offsets
         self._tasks = tasks
+        self._tracer = tracer
         self._producer: Producer | None = None
         self._watchdog = Watchdog(self._clock, options.consume_timeout_ms / 1000)
         self._together = trio.CapacityLimiter(options.consume_tasks)
@@ -79,6 +82,13 @@ class Consumption:
         return result
 
     async def _hear(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
+        if self._tracer is None:
+            return await self._answer(messages, context)
+        with self._tracer.consuming(messages) as consuming:
+            consuming.result = result = await self._answer(messages, context)
+        return result
+
+    async def _answer(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
         try:
             return _checked(await self._listener(messages, context))
         except Exception as error:

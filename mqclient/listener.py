@@ -9,6 +9,7 @@ from enum import Enum
 
 import attrs
 
+from understudy.format.names import TRACE_TOPIC
 from understudy.mqclient.allocation import AVERAGELY, Strategy
 from understudy.mqclient.errors import InvalidOptionError
 from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
@@ -74,9 +75,14 @@ class PushConsumerOptions:
             :attr:`~understudy.mqclient.message.ReceivedMessage.damage`; otherwise they count as failed.
         on_error: called with what went wrong and the first message of its batch: a listener that raised, answered
             something else than it may, or took too long; a message that cannot be read. Must not wait.
+        enable_message_trace: write into *trace_topic* what was consumed, for ``mqadmin queryMsgTraceById``.
+        trace_topic: brokers with ``traceTopicEnable`` have the default one.
         offset_folder: where a broadcasting consumer keeps its progress.
-        session: see :class:`SessionOptions`. A broadcasting consumer needs a ``client_id`` of its own that stays the
-            same, for its file is found by it.
+        session: see :class:`SessionOptions`. A broadcasting consumer must have a ``client_id`` of its own that stays
+            the same, for its progress is found by it.
+
+    Raises:
+        InvalidOptionError: a value that cannot work.
     """
 
     model: MessageModel = MessageModel.CLUSTERING
@@ -98,8 +104,21 @@ class PushConsumerOptions:
     close_timeout_ms: float = attrs.field(default=5_000, validator=at_least(0))
     take_damaged: bool = False
     on_error: Callable[[Exception, ReceivedMessage], None] | None = None
+    enable_message_trace: bool = False
+    trace_topic: str = TRACE_TOPIC
     offset_folder: str = "rocketmq_offsets"
     session: SessionOptions = attrs.field(factory=SessionOptions)
+
+    def __attrs_post_init__(self) -> None:
+        if self.model is MessageModel.BROADCASTING:
+            name = self.session.client_id
+            if name is None:
+                raise InvalidOptionError(
+                    "client_id=None: a broadcasting consumer finds its progress by it and would begin anew each time; "
+                    "give it a name of its own that stays the same, session=SessionOptions(client_id=...)"
+                )
+            if "/" in name or "\0" in name or name in ("", ".", ".."):
+                raise InvalidOptionError(f"client_id={name!r}: expected a name that a folder can have")
 
 
 def check_listener(listener: object) -> None:

@@ -23,6 +23,7 @@ from understudy.mqclient.queue import MessageQueue, check_group
 from understudy.mqclient.replies import Replies, reply_message
 from understudy.mqclient.sending import BatchesFailedError, ProducerOptions, SendResult, SendStatus
 from understudy.mqclient.session import Session, open_session
+from understudy.mqclient.tracing import Tracer
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
@@ -42,6 +43,7 @@ class Producer:
         options: see :class:`ProducerOptions`.
         outgoing: what is put on the wire.
         delivery: how it gets stored.
+        tracer: tells what was sent, if it is asked to.
     """
 
     def __init__(self, session: Session, group: str, options: ProducerOptions) -> None:
@@ -53,6 +55,7 @@ class Producer:
         self.outgoing = Outgoing(group, options, UniqueIds.of_producer(session.world.random))
         self._replies: Replies | None = None
         self.delivery = Delivery(session, options)
+        self.tracer = Tracer(session, group, options.trace_topic) if options.enable_message_trace else None
 
     async def send(
         self,
@@ -78,18 +81,23 @@ class Producer:
             BrokerError: the broker refused it for a reason that others share.
             SendFailedError: no broker took it in time.
         """
-        prepared = self.outgoing.prepare(message, self._clock.wall_ms())
+        began_ms = self._clock.wall_ms()
+        prepared = self.outgoing.prepare(message, began_ms)
         stored = await self.delivery.send(
             message, RequestCode.SEND_MESSAGE_V2, prepared, queue=queue, select=select, timeout_ms=timeout_ms
         )
-        return send_result(*stored, message.properties[UNIQUE_KEY])
+        result = send_result(*stored, message.properties[UNIQUE_KEY])
+        if self.tracer is not None:
+            self.tracer.sent([message], result, began_ms)
+        return result
 
     async def send_half(self, message: Message) -> SendResult:
         """Send *message*, whose properties say so, as a half message; see :mod:`understudy.mqclient.transactions`.
 
         Another broker is tried when one refuses it, and none when one may have stored it. Raises as :meth:`send`.
         """
-        prepared = self.outgoing.prepare(message, self._clock.wall_ms())
+        began_ms = self._clock.wall_ms()
+        prepared = self.outgoing.prepare(message, began_ms)
         ext = prepared[0]
         ext["f"] = str(int(ext["f"]) | FLAG_TRANSACTION_PREPARED)
         last_broker: str | None = None
@@ -102,18 +110,25 @@ class Producer:
                 if attempt == self.options.attempts or error.code not in TRY_ANOTHER:
                     raise
             else:
-                return send_result(*stored, message.properties[UNIQUE_KEY])
+                result = send_result(*stored, message.properties[UNIQUE_KEY])
+                if self.tracer is not None:
+                    self.tracer.sent([message], result, began_ms, half=True)
+                return result
         raise SendFailedError(f"message for {message.topic} not sent: no attempt is allowed")
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
     ) -> SendResult:
         """Send *messages* of one topic in one request to one queue, see :meth:`send`. Batches are never compressed."""
-        prepared = self.outgoing.prepare_batch(messages, self._clock.wall_ms())
+        began_ms = self._clock.wall_ms()
+        prepared = self.outgoing.prepare_batch(messages, began_ms)
         stored = await self.delivery.send(
             messages[0], RequestCode.SEND_BATCH_MESSAGE, prepared, queue=queue, timeout_ms=timeout_ms
         )
-        return send_result(*stored, ",".join(message.properties[UNIQUE_KEY] for message in messages))
+        result = send_result(*stored, ",".join(message.properties[UNIQUE_KEY] for message in messages))
+        if self.tracer is not None:
+            self.tracer.sent(messages, result, began_ms)
+        return result
 
     async def send_batches(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
@@ -267,11 +282,15 @@ async def open_producer(
             tasks.start_soon(greeter.run)
             tasks.start_soon(session.refresh_routes)
             tasks.start_soon(session.keep_alive)
+            if producer.tracer is not None:
+                tasks.start_soon(producer.tracer.run)
             try:
                 yield producer
             finally:
                 with world.clock.move_on_after(2) as scope:
                     scope.shield = True
+                    if producer.tracer is not None:
+                        await producer.tracer.flush()
                     await session.sign_off(producer_group=group)
 
 

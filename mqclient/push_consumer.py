@@ -24,6 +24,7 @@ from understudy.mqclient.offsets import BrokerOffsets, FileOffsets, OffsetStore
 from understudy.mqclient.pulling import Pulling
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, open_session
+from understudy.mqclient.tracing import Tracer
 from understudy.mqclient.waiting_batches import WaitingBatches
 from understudy.runtime.background import ShieldedTasks, bare_errors, open_shielded
 from understudy.runtime.log import get_logger
@@ -40,6 +41,7 @@ class PushConsumer:
         group: consumer group.
         membership: this consumer's place in its group.
         options: see :class:`PushConsumerOptions`.
+        tracer: tells what was consumed, if it is asked to.
     """
 
     def __init__(
@@ -60,7 +62,8 @@ class PushConsumer:
             self.offsets = BrokerOffsets(session, group)
         self.locks = QueueLocks(session, group)
         self.started_ms = session.world.clock.wall_ms()
-        self.consumption = Consumption(session, group, listener, options, self.offsets, tasks)
+        self.tracer = Tracer(session, group, options.trace_topic) if options.enable_message_trace else None
+        self.consumption = Consumption(session, group, listener, options, self.offsets, tasks, self.tracer)
         self._clock = session.world.clock
         self._tasks = tasks
         self._held: dict[MessageQueue, AssignedQueue] = {}
@@ -190,6 +193,8 @@ class PushConsumer:
             nursery.start_soon(self.session.keep_alive)
             nursery.start_soon(self.membership.run, lambda: list(self._held), self.revoke, self.take)
             nursery.start_soon(self._persist_for_ever)
+            if self.tracer is not None:
+                nursery.start_soon(self.tracer.run)
             if self._locking:
                 nursery.start_soon(self._renew_locks)
             if not self.options.ordered:
@@ -227,6 +232,8 @@ class PushConsumer:
         await self.persist()
         if self._locking:
             await self.locks.unlock([queue for queue, held in self._held.items() if held.locked_at is not None])
+        if self.tracer is not None:
+            await self.tracer.flush()
         await self.session.sign_off(consumer_group=self.group)
 
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import attrs
 
+from understudy.format.names import TRACE_TOPIC
 from understudy.mqclient.errors import SendFailedError
 from understudy.mqclient.options import at_least, one_of
 from understudy.mqclient.queue import MessageQueue
@@ -85,6 +86,8 @@ class ProducerOptions:
         compression: :data:`~understudy.mqclient.records.ZLIB`, ``LZ4`` or ``ZSTD``.
         compression_level: for zlib 1 to 9.
         new_topic_queues: queues per broker that a missing topic is created with.
+        enable_message_trace: write into *trace_topic* what was sent, for ``mqadmin queryMsgTraceById``.
+        trace_topic: brokers with ``traceTopicEnable`` have the default one.
         session: see :class:`SessionOptions`.
     """
 
@@ -96,4 +99,6 @@ class ProducerOptions:
     compression: int = attrs.field(default=ZLIB, validator=one_of(ZLIB, LZ4, ZSTD))
     compression_level: int = 5
     new_topic_queues: int = attrs.field(default=4, validator=at_least(1))
+    enable_message_trace: bool = False
+    trace_topic: str = TRACE_TOPIC
     session: SessionOptions = attrs.field(factory=SessionOptions)

@@ -128,7 +128,15 @@ class TransactionProducer:
         except (ClientError, RemotingError) as error:
             log.warning("decision not confirmed, the broker will ask", message=unique, state=state.name, why=error)
             return TransactionResult(sent, state, False)
+        self._trace(message, name, fields["transactionId"], state, checked=False)
         return TransactionResult(sent, state, True)
+
+    def _trace(
+        self, about: Message | ReceivedMessage, broker_name: str, transaction: str, state: TransactionState, *,
+        checked: bool,
+    ) -> None:  # fmt: skip
+        if self.producer.tracer is not None:
+            self.producer.tracer.decided(about, broker_name, transaction, state.name, checked=checked)
 
     async def _checked(self, connection: Connection, command: Command) -> Answer:
         """Answer a broker that asks about a half message (39)."""
@@ -149,6 +157,7 @@ class TransactionProducer:
         offset = required_int(command, "tranStateTableOffset")
         physical_offset = required_int(command, "commitLogOffset")
         connection.notify(self._decision(fields, name, offset, physical_offset, state, checked=True))
+        self._trace(message, name, fields["transactionId"], state, checked=True)
         return None
 
     def _decision(

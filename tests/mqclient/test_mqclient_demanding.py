@@ -18,6 +18,7 @@ from understudy.mqclient.errors import (
     InvalidMessageError,
     InvalidOptionError,
 )
+from understudy.mqclient.heartbeat import MessageModel
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.producer import Producer, ProducerOptions, open_producer
@@ -239,6 +240,12 @@ def test_an_option_that_cannot_work_is_refused_when_it_is_given(make: Any) -> No
     (name,) = make.keywords
     with pytest.raises(InvalidOptionError, match=f"{name}=.*expected"):
         make()
+
+
+@pytest.mark.parametrize("name", [None, "", "a/b", ".."])
+def test_a_broadcasting_consumer_needs_a_name_by_which_its_progress_is_found(name: str | None) -> None:
+    with pytest.raises(InvalidOptionError, match="client_id="):
+        PushConsumerOptions(model=MessageModel.BROADCASTING, session=SessionOptions(client_id=name))
 
 
 def test_options_that_work_are_taken() -> None:
