@@ -5,7 +5,7 @@
 
 All of them share one thread, in which the trio client runs; results, errors and time-outs are its own. To cancel an
 awaiting task cancels the call: one that has not begun never does, a message that was under way may have been stored,
-and what a cancelled ``poll`` had taken comes with the next. Transactions, pop consumers and recalls are for trio only.
+what a cancelled ``poll`` had taken comes with the next, and what a cancelled ``pop`` had taken when its time is over.
 """
 
 from __future__ import annotations
@@ -14,26 +14,47 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import trio
 
+from understudy.mqclient import pop_consumer as trio_pop_consumer
 from understudy.mqclient import producer as trio_producer
 from understudy.mqclient import pull_consumer as trio_pull_consumer
 from understudy.mqclient import push_consumer as trio_push_consumer
+from understudy.mqclient import transactions as trio_transactions
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, check_listener
 from understudy.mqclient.message import Message, ReceivedMessage
-from understudy.mqclient.producer import ProducerOptions, Select, SendResult
+from understudy.mqclient.pop_consumer import PopConsumerOptions
+from understudy.mqclient.popped import PoppedMessage
+from understudy.mqclient.producer import ProducerOptions, Select, SendResult, SendStatus
+from understudy.mqclient.pull import PullResult
 from understudy.mqclient.pull_consumer import PullConsumerOptions
 from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.transactions import TransactionResult, TransactionState
 from understudy.runtime.portal import shared_portal
 from understudy.runtime.portal_asyncio import LoopCalls, opened
 from understudy.runtime.world import real_world
 
-__all__ = ["Producer", "PullConsumer", "PushConsumer", "open_producer", "open_pull_consumer", "open_push_consumer"]
+__all__ = [
+    "PopConsumer",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "TransactionProducer",
+    "open_pop_consumer",
+    "open_producer",
+    "open_pull_consumer",
+    "open_push_consumer",
+    "open_transaction_producer",
+]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Listener = Callable[[Sequence[ReceivedMessage], ConsumeContext], Coroutine[Any, Any, ConsumeResult | None]]
+PopListener = Callable[[ReceivedMessage], Coroutine[Any, Any, ConsumeResult | None]]
+Check = Callable[[ReceivedMessage], Coroutine[Any, Any, TransactionState]]
+Execute = Callable[[Message, SendResult], Awaitable[TransactionState]]
 
 
 class Producer:
@@ -88,6 +109,53 @@ class Producer:
         """Send *message* without asking whether it was stored; errors as with trio."""
         await self._call(partial(self._inner.send_oneway, message, queue=queue, select=select))
 
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues of *topic* to which messages can be sent; errors as with trio."""
+        return await self._call(self._inner.queues, topic)
+
+    async def recall(self, topic: str, handle: str, *, timeout_ms: float | None = None) -> str:
+        """Take back a timer message of *topic* before its time has come, by the handle of its send result.
+
+        Returns its id; errors as with trio.
+        """
+        return await self._call(partial(self._inner.recall, topic, handle, timeout_ms=timeout_ms))
+
+
+class TransactionProducer:
+    """See :mod:`understudy.mqclient.transactions`; make it with :func:`open_transaction_producer`.
+
+    Attributes:
+        producer: sends ordinary messages for the same group.
+    """
+
+    def __init__(self, calls: LoopCalls, inner: trio_transactions.TransactionProducer) -> None:
+        self.producer = Producer(calls, inner.producer)
+        self._call = calls.call
+        self._inner = inner
+
+    async def send(self, message: Message, execute: Execute) -> TransactionResult:
+        """Send *message* as a half message, await *execute* in this task, and tell the broker its decision.
+
+        Errors as with trio; when *execute* raises, or the task is cancelled, the broker asks back.
+        """
+        sent = await self.prepare(message)
+        state = await execute(message, sent) if sent.status is SendStatus.OK else TransactionState.ROLLBACK
+        return await self.decide(message, sent, state)
+
+    async def prepare(self, message: Message) -> SendResult:
+        """Send *message* as a half message only; :meth:`decide` about it later. Errors as with trio."""
+        return await self._call(self._inner.prepare, message)
+
+    async def decide(self, message: Message, sent: SendResult, state: TransactionState) -> TransactionResult:
+        """Tell the broker what is decided about a half message.
+
+        Args:
+            message: as it was sent.
+            sent: where it is.
+            state: the decision; ``UNKNOWN`` has the broker ask back.
+        """
+        return await self._call(self._inner.decide, message, sent, state)
+
 
 class PullConsumer:
     """See :class:`understudy.mqclient.pull_consumer.PullConsumer`; make it with :func:`open_pull_consumer`."""
@@ -135,6 +203,64 @@ class PullConsumer:
         """Return the stored offset of the group."""
         return await self._call(self._inner.committed, queue)
 
+    async def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Stop pulling *queues*; what was pulled ahead is still returned."""
+        await self._call(_now(partial(self._inner.pause, list(queues))))
+
+    async def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull *queues* again."""
+        await self._call(_now(partial(self._inner.resume, list(queues))))
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, *, expression: str = "*", max_messages: int = 32, hold_ms: int = 0
+    ) -> PullResult:
+        """Ask once for messages of *queue* without any book-keeping; arguments and errors as with trio."""
+        ask = partial(self._inner.pull, expression=expression, max_messages=max_messages, hold_ms=hold_ms)
+        return await self._call(ask, queue, offset)
+
+
+class PopConsumer:
+    """See :class:`understudy.mqclient.pop_consumer.PopConsumer`; make it with :func:`open_pop_consumer`."""
+
+    def __init__(self, calls: LoopCalls, inner: trio_pop_consumer.PopConsumer) -> None:
+        self._call = calls.call
+        self._inner = inner
+
+    async def subscribe(self, subscriptions: Mapping[str, str]) -> None:
+        """Say what is consumed: ``*`` or ``TagA || TagB`` by topic; errors as with trio."""
+        await self._call(self._inner.subscribe, subscriptions)
+
+    async def brokers(self, topic: str) -> list[str]:
+        """Return the names of the brokers that have *topic*; errors as with trio."""
+        return await self._call(self._inner.brokers, topic)
+
+    async def pop(
+        self, topic: str, *, broker_name: str | None = None, hold_ms: int | None = None, max_messages: int | None = None
+    ) -> list[PoppedMessage]:
+        """Return messages of *topic*, none when there are none; arguments and errors as with trio."""
+        pop = partial(self._inner.pop, broker_name=broker_name, hold_ms=hold_ms, max_messages=max_messages)
+        return await self._call(pop, topic)
+
+    async def ack(self, *popped: PoppedMessage) -> None:
+        """Say that messages are consumed; they do not come again. Errors as with trio: they may."""
+        await self._call(self._inner.ack, *popped)
+
+    async def change_invisible(self, popped: PoppedMessage, invisible_ms: int) -> PoppedMessage:
+        """Let a message belong to this consumer for *invisible_ms* from now on; return it with its new receipt."""
+        return await self._call(self._inner.change_invisible, popped, invisible_ms)
+
+    async def give_up(self, popped: PoppedMessage) -> None:
+        """Put a message into the group's dead letter topic, then acknowledge it. Errors as with trio."""
+        await self._call(self._inner.give_up, popped)
+
+    async def run_listener(self, listener: PopListener) -> None:
+        """Give what is subscribed to to *listener*, as tasks of this loop, until this task is cancelled.
+
+        Else as :func:`understudy.mqclient.pop_consumer.run_pop_listener`.
+        """
+        listen = _in_loop(listener)
+        await self._call(trio_pop_consumer.run_pop_listener, self._inner, listen)
+
 
 class PushConsumer:
     """A consumer that calls a listener until its block is left; make it with :func:`open_push_consumer`."""
@@ -142,6 +268,11 @@ class PushConsumer:
     def __init__(self, calls: LoopCalls, inner: trio_push_consumer.PushConsumer) -> None:
         self._call = calls.call
         self._inner = inner
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The queues held now."""
+        return self._inner.queues
 
     async def pause(self) -> None:
         """Stop pulling; what was pulled is still consumed."""
@@ -160,6 +291,37 @@ async def open_producer(
     manager = partial(trio_producer.open_producer, real_world(), name_servers, group, options)
     async with opened(shared_portal(), manager) as (calls, inner):
         yield Producer(calls, inner)
+
+
+@asynccontextmanager
+async def open_transaction_producer(
+    name_servers: str | Sequence[str], group: str, check: Check, options: ProducerOptions | None = None
+) -> AsyncIterator[TransactionProducer]:
+    """Open a producer of transactions, see :func:`understudy.mqclient.transactions.open_transaction_producer`.
+
+    Args:
+        name_servers: addresses, as ``host:port``.
+        group: producer group.
+        check: says what was decided about a half message, as a task of this loop.
+        options: see :class:`ProducerOptions`.
+    """
+    ask = _in_loop(check)
+    manager = partial(trio_transactions.open_transaction_producer, real_world(), name_servers, group, ask, options)
+    async with opened(shared_portal(), manager) as (calls, inner):
+        yield TransactionProducer(calls, inner)
+
+
+@asynccontextmanager
+async def open_pop_consumer(
+    name_servers: str | Sequence[str],
+    group: str,
+    subscriptions: Mapping[str, str],
+    options: PopConsumerOptions | None = None,
+) -> AsyncIterator[PopConsumer]:
+    """Open a consumer that pops, see :func:`understudy.mqclient.pop_consumer.open_pop_consumer`."""
+    manager = partial(trio_pop_consumer.open_pop_consumer, real_world(), name_servers, group, subscriptions, options)
+    async with opened(shared_portal(), manager) as (calls, inner):
+        yield PopConsumer(calls, inner)
 
 
 @asynccontextmanager
@@ -192,19 +354,7 @@ async def open_push_consumer(
         options: see :class:`PushConsumerOptions`.
     """
     check_listener(listener)
-    loop = asyncio.get_running_loop()
-
-    async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult | None:
-        future = asyncio.run_coroutine_threadsafe(listener(messages, context), loop)
-        token, done = trio.lowlevel.current_trio_token(), trio.Event()
-        future.add_done_callback(lambda _: token.run_sync_soon(done.set))
-        try:
-            await done.wait()
-        except trio.Cancelled:
-            future.cancel()
-            raise
-        return future.result()
-
+    listen = _in_loop(listener)
     manager = partial(
         trio_push_consumer.open_push_consumer, real_world(), name_servers, group, subscriptions, listen, options
     )
@@ -215,5 +365,23 @@ async def open_push_consumer(
 def _now(call: Callable[[], T]) -> Callable[[], Awaitable[T]]:
     async def asked() -> T:
         return call()
+
+    return asked
+
+
+def _in_loop(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Awaitable[T]]:
+    """Return a function for the portal that runs *call* as a task of the loop that runs now."""
+    loop = asyncio.get_running_loop()
+
+    async def asked(*args: P.args, **named: P.kwargs) -> T:
+        future = asyncio.run_coroutine_threadsafe(call(*args, **named), loop)
+        token, done = trio.lowlevel.current_trio_token(), trio.Event()
+        future.add_done_callback(lambda _: token.run_sync_soon(done.set))
+        try:
+            await done.wait()
+        except trio.Cancelled:
+            future.cancel()
+            raise
+        return future.result()
 
     return asked

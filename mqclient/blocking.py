@@ -17,22 +17,42 @@ from typing import TypeVar
 
 import trio
 
+from understudy.mqclient import pop_consumer as trio_pop_consumer
 from understudy.mqclient import producer as trio_producer
 from understudy.mqclient import pull_consumer as trio_pull_consumer
 from understudy.mqclient import push_consumer as trio_push_consumer
+from understudy.mqclient import transactions as trio_transactions
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, check_arguments
 from understudy.mqclient.message import Message, ReceivedMessage
-from understudy.mqclient.producer import ProducerOptions, Select, SendResult
+from understudy.mqclient.pop_consumer import PopConsumerOptions
+from understudy.mqclient.popped import PoppedMessage
+from understudy.mqclient.producer import ProducerOptions, Select, SendResult, SendStatus
+from understudy.mqclient.pull import PullResult
 from understudy.mqclient.pull_consumer import PullConsumerOptions
 from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.transactions import TransactionResult, TransactionState
 from understudy.runtime.portal import Portal, shared_portal
 from understudy.runtime.portal_held import Held
 from understudy.runtime.world import real_world
 
-__all__ = ["Producer", "PullConsumer", "PushConsumer", "open_producer", "open_pull_consumer", "open_push_consumer"]
+__all__ = [
+    "PopConsumer",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "TransactionProducer",
+    "open_pop_consumer",
+    "open_producer",
+    "open_pull_consumer",
+    "open_push_consumer",
+    "open_transaction_producer",
+]
 
 T = TypeVar("T")
 Listener = Callable[[Sequence[ReceivedMessage], ConsumeContext], ConsumeResult | None]
+PopListener = Callable[[ReceivedMessage], ConsumeResult | None]
+Check = Callable[[ReceivedMessage], TransactionState]
+Execute = Callable[[Message, SendResult], TransactionState]
 
 
 class Producer:
@@ -84,6 +104,53 @@ class Producer:
         """Send *message* without asking whether it was stored; errors as with trio."""
         self._portal.call(partial(self._inner.send_oneway, message, queue=queue, select=select))
 
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues of *topic* to which messages can be sent; errors as with trio."""
+        return self._portal.call(self._inner.queues, topic)
+
+    def recall(self, topic: str, handle: str, *, timeout_ms: float | None = None) -> str:
+        """Take back a timer message of *topic* before its time has come, by the handle of its send result.
+
+        Returns its id; errors as with trio.
+        """
+        return self._portal.call(partial(self._inner.recall, topic, handle, timeout_ms=timeout_ms))
+
+
+class TransactionProducer:
+    """See :mod:`understudy.mqclient.transactions`; make it with :func:`open_transaction_producer`.
+
+    Attributes:
+        producer: sends ordinary messages for the same group.
+    """
+
+    def __init__(self, portal: Portal, inner: trio_transactions.TransactionProducer) -> None:
+        self.producer = Producer(portal, inner.producer)
+        self._portal = portal
+        self._inner = inner
+
+    def send(self, message: Message, execute: Execute) -> TransactionResult:
+        """Send *message* as a half message, call *execute* in this thread, and tell the broker its decision.
+
+        Errors as with trio; when *execute* raises, or the thread is interrupted, the broker asks back.
+        """
+        sent = self.prepare(message)
+        state = execute(message, sent) if sent.status is SendStatus.OK else TransactionState.ROLLBACK
+        return self.decide(message, sent, state)
+
+    def prepare(self, message: Message) -> SendResult:
+        """Send *message* as a half message only; :meth:`decide` about it later. Errors as with trio."""
+        return self._portal.call(self._inner.prepare, message)
+
+    def decide(self, message: Message, sent: SendResult, state: TransactionState) -> TransactionResult:
+        """Tell the broker what is decided about a half message.
+
+        Args:
+            message: as it was sent.
+            sent: where it is.
+            state: the decision; ``UNKNOWN`` has the broker ask back.
+        """
+        return self._portal.call(self._inner.decide, message, sent, state)
+
 
 class PullConsumer:
     """See :class:`understudy.mqclient.pull_consumer.PullConsumer`; make it with :func:`open_pull_consumer`."""
@@ -130,6 +197,71 @@ class PullConsumer:
         """Return the stored offset of the group."""
         return self._portal.call(self._inner.committed, queue)
 
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Stop pulling *queues*; what was pulled ahead is still returned."""
+        self._portal.call(_now(partial(self._inner.pause, list(queues))))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull *queues* again."""
+        self._portal.call(_now(partial(self._inner.resume, list(queues))))
+
+    def pull(
+        self, queue: MessageQueue, offset: int, *, expression: str = "*", max_messages: int = 32, hold_ms: int = 0
+    ) -> PullResult:
+        """Ask once for messages of *queue* without any book-keeping; arguments and errors as with trio."""
+        ask = partial(self._inner.pull, expression=expression, max_messages=max_messages, hold_ms=hold_ms)
+        return self._portal.call(ask, queue, offset)
+
+
+class PopConsumer:
+    """See :class:`understudy.mqclient.pop_consumer.PopConsumer`; make it with :func:`open_pop_consumer`."""
+
+    def __init__(self, portal: Portal, inner: trio_pop_consumer.PopConsumer) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    def subscribe(self, subscriptions: Mapping[str, str]) -> None:
+        """Say what is consumed: ``*`` or ``TagA || TagB`` by topic; errors as with trio."""
+        self._portal.call(self._inner.subscribe, subscriptions)
+
+    def brokers(self, topic: str) -> list[str]:
+        """Return the names of the brokers that have *topic*; errors as with trio."""
+        return self._portal.call(self._inner.brokers, topic)
+
+    def pop(
+        self, topic: str, *, broker_name: str | None = None, hold_ms: int | None = None, max_messages: int | None = None
+    ) -> list[PoppedMessage]:
+        """Return messages of *topic*, none when there are none; arguments and errors as with trio."""
+        pop = partial(self._inner.pop, broker_name=broker_name, hold_ms=hold_ms, max_messages=max_messages)
+        return self._portal.call(pop, topic)
+
+    def ack(self, *popped: PoppedMessage) -> None:
+        """Say that messages are consumed; they do not come again. Errors as with trio: they may."""
+        self._portal.call(self._inner.ack, *popped)
+
+    def change_invisible(self, popped: PoppedMessage, invisible_ms: int) -> PoppedMessage:
+        """Let a message belong to this consumer for *invisible_ms* from now on; return it with its new receipt."""
+        return self._portal.call(self._inner.change_invisible, popped, invisible_ms)
+
+    def give_up(self, popped: PoppedMessage) -> None:
+        """Put a message into the group's dead letter topic, then acknowledge it. Errors as with trio."""
+        self._portal.call(self._inner.give_up, popped)
+
+    def run_listener(self, listener: PopListener) -> None:
+        """Give what is subscribed to to *listener*, a plain function, in threads, until this thread is interrupted.
+
+        Else as :func:`understudy.mqclient.pop_consumer.run_pop_listener`.
+        """
+        self._portal.call(self._run, listener)
+
+    async def _run(self, listener: PopListener) -> None:
+        limiter = trio.CapacityLimiter(self._inner.options.consume_tasks)
+
+        async def listen(message: ReceivedMessage) -> ConsumeResult | None:
+            return await trio.to_thread.run_sync(listener, message, limiter=limiter)
+
+        await trio_pop_consumer.run_pop_listener(self._inner, listen)
+
 
 class PushConsumer:
     """See :class:`understudy.mqclient.push_consumer.PushConsumer`; make it with :func:`open_push_consumer`."""
@@ -159,6 +291,40 @@ def open_producer(
     """Open a producer, see :func:`understudy.mqclient.producer.open_producer`."""
     with _opened(lambda: trio_producer.open_producer(real_world(), name_servers, group, options)) as (portal, inner):
         yield Producer(portal, inner)
+
+
+@contextmanager
+def open_transaction_producer(
+    name_servers: str | Sequence[str], group: str, check: Check, options: ProducerOptions | None = None
+) -> Iterator[TransactionProducer]:
+    """Open a producer of transactions, see :func:`understudy.mqclient.transactions.open_transaction_producer`.
+
+    Args:
+        name_servers: addresses, as ``host:port``.
+        group: producer group.
+        check: a plain function, called in threads, that says what was decided about a half message.
+        options: see :class:`ProducerOptions`.
+    """
+
+    async def ask(message: ReceivedMessage) -> TransactionState:
+        return await trio.to_thread.run_sync(check, message)
+
+    manager = partial(trio_transactions.open_transaction_producer, real_world(), name_servers, group, ask, options)
+    with _opened(manager) as (portal, inner):
+        yield TransactionProducer(portal, inner)
+
+
+@contextmanager
+def open_pop_consumer(
+    name_servers: str | Sequence[str],
+    group: str,
+    subscriptions: Mapping[str, str],
+    options: PopConsumerOptions | None = None,
+) -> Iterator[PopConsumer]:
+    """Open a consumer that pops, see :func:`understudy.mqclient.pop_consumer.open_pop_consumer`."""
+    manager = partial(trio_pop_consumer.open_pop_consumer, real_world(), name_servers, group, subscriptions, options)
+    with _opened(manager) as (portal, inner):
+        yield PopConsumer(portal, inner)
 
 
 @contextmanager

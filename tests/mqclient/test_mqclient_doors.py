@@ -16,9 +16,12 @@ from understudy.mqclient import aio, blocking
 from understudy.mqclient.errors import InvalidMessageError, InvalidOptionError, RouteNotFoundError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions
-from understudy.mqclient.message import ReceivedMessage, message
+from understudy.mqclient.message import Message, ReceivedMessage, message
+from understudy.mqclient.pop_consumer import PopConsumerOptions
+from understudy.mqclient.producer import SendResult, SendStatus
 from understudy.mqclient.pull_consumer import PullConsumerOptions
 from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.transactions import TransactionState
 from understudy.testkit.blocking import BlockingCluster, local_cluster
 
 FIRST = PullConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
@@ -209,3 +212,155 @@ def test_what_a_cancelled_poll_had_taken_comes_with_the_next(cluster: BlockingCl
                 assert await consumer.committed(sent.queue) == sent.queue_offset + 1
 
     asyncio.run(main())
+
+
+# --- pops and transactions ---------------------------------------------------------------------------------------
+
+QUICK = {"transactionCheckInterval": "300", "transactionTimeOut": "300", "recallMessageEnable": "true"}
+
+
+@pytest.fixture(scope="module")
+def asking_cluster() -> Iterator[BlockingCluster]:
+    """One whose broker soon asks about half messages, and takes timer messages back."""
+    with local_cluster(broker_config=QUICK) as running:
+        yield running
+
+
+def polled(cluster: BlockingCluster, topic: str, count: int) -> list[bytes]:
+    """Return the bodies of so many messages of *topic*, sorted."""
+    got: list[bytes] = []
+    with blocking.open_pull_consumer(cluster.namesrv_address, f"{topic}_readers", FIRST) as consumer:
+        consumer.subscribe({topic: "*"})
+        while len(got) < count:
+            polled = consumer.poll(20_000)
+            assert polled, got
+            got += [each.body for each in polled]
+    return sorted(got)
+
+
+def test_blocking_pops_until_it_is_acknowledged(cluster: BlockingCluster) -> None:
+    with blocking.open_producer(cluster.namesrv_address, "pg") as producer:
+        for number in range(4):
+            producer.send(message("Popped", b"%d" % number))
+        assert len(producer.queues("Popped")) == 4
+    options = PopConsumerOptions(invisible_ms=2_000, max_messages=1)
+    with blocking.open_pop_consumer(cluster.namesrv_address, "pops", {"Popped": "*"}, options) as consumer:
+        assert consumer.brokers("Popped") == ["broker-a"]
+        with pytest.raises(InvalidMessageError, match="not subscribed"):
+            consumer.pop("Other")
+        tries = Counter[bytes]()
+        while len(tries) < 4 or max(tries.values()) < 2:
+            for each in consumer.pop("Popped", hold_ms=1_000):
+                tries[each.message.body] += 1
+                if each.message.body != b"2" or tries[b"2"] == 2:
+                    consumer.ack(each)
+                elif tries[b"2"] == 1:
+                    consumer.change_invisible(each, 500)
+        assert tries == {b"0": 1, b"1": 1, b"2": 2, b"3": 1}
+
+
+def test_a_pop_listener_runs_in_the_loop_and_ends_with_its_task(cluster: BlockingCluster) -> None:
+    async def main() -> None:
+        got: list[bytes] = []
+        all_there = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        async def listen(received: ReceivedMessage) -> None:
+            assert asyncio.get_running_loop() is loop
+            got.append(received.body)
+            if len(got) == 8:
+                all_there.set()
+
+        async with aio.open_producer(cluster.namesrv_address, "pg") as producer:
+            await asyncio.gather(*(producer.send(message("PopAio", b"%d" % number)) for number in range(8)))
+            assert len(await producer.queues("PopAio")) == 4
+        async with aio.open_pop_consumer(cluster.namesrv_address, "popa", {"PopAio": "*"}) as consumer:
+            running = asyncio.create_task(consumer.run_listener(listen))
+            await asyncio.wait_for(all_there.wait(), 20)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        assert sorted(got) == [b"%d" % number for number in range(8)]
+
+    asyncio.run(main())
+
+
+def test_a_plain_pop_listener_runs_in_threads(cluster: BlockingCluster) -> None:
+    with blocking.open_producer(cluster.namesrv_address, "pg") as producer:
+        producer.send(message("PopThread", b"x"))
+    got: list[tuple[bytes, str]] = []
+    there = threading.Event()
+
+    def listen(received: ReceivedMessage) -> None:
+        got.append((received.body, threading.current_thread().name))
+        there.set()
+
+    with blocking.open_pop_consumer(cluster.namesrv_address, "popt", {"PopThread": "*"}) as consumer:
+        waiting = consumer._portal.submit(consumer._run, listen)  # what run_listener waits for until it is interrupted
+        assert there.wait(20)
+        waiting.cancel()
+    assert [body for body, _ in got] == [b"x"] and got[0][1] != "understudy-portal"
+
+
+def test_blocking_transactions_are_decided_at_once_or_when_the_broker_asks(asking_cluster: BlockingCluster) -> None:
+    asked: list[str] = []
+
+    def check(half: ReceivedMessage) -> TransactionState:
+        asked.append(threading.current_thread().name)
+        return TransactionState.COMMIT
+
+    def execute(half: Message, sent: SendResult) -> TransactionState:
+        assert threading.current_thread() is threading.main_thread() and sent.status is SendStatus.OK
+        if half.body == b"raise":
+            raise KeyError("not now")
+        return {b"commit": TransactionState.COMMIT, b"rollback": TransactionState.ROLLBACK}[half.body]
+
+    opened = blocking.open_transaction_producer(asking_cluster.namesrv_address, "tb", check)
+    with opened as transactions:
+        transactions.producer.send(message("Decided", b"plain"))
+        assert transactions.send(message("Decided", b"commit"), execute).told
+        assert transactions.send(message("Decided", b"rollback"), execute).state is TransactionState.ROLLBACK
+        with pytest.raises(KeyError):
+            transactions.send(message("Decided", b"raise"), execute)
+        assert polled(asking_cluster, "Decided", 3) == [b"commit", b"plain", b"raise"]
+    assert asked and "understudy-portal" not in asked and "MainThread" not in asked
+
+
+def test_asyncio_transactions_are_decided_at_once_or_when_the_broker_asks(asking_cluster: BlockingCluster) -> None:
+    async def main() -> None:
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+        async def check(half: ReceivedMessage) -> TransactionState:
+            assert asyncio.get_running_loop() is loop
+            asked.set()
+            return TransactionState.COMMIT
+
+        async def execute(half: Message, sent: SendResult) -> TransactionState:
+            await asyncio.sleep(0)
+            return TransactionState.COMMIT if half.body == b"commit" else TransactionState.UNKNOWN
+
+        async with aio.open_transaction_producer(asking_cluster.namesrv_address, "ta", check) as transactions:
+            await transactions.producer.send(message("DecidedAio", b"plain"))
+            assert (await transactions.send(message("DecidedAio", b"commit"), execute)).told
+            assert not (await transactions.send(message("DecidedAio", b"later"), execute)).told
+            await asyncio.wait_for(asked.wait(), 20)
+            wanted = [b"commit", b"later", b"plain"]
+            assert await asyncio.to_thread(polled, asking_cluster, "DecidedAio", 3) == wanted
+
+    asyncio.run(main())
+
+
+def test_a_timer_message_is_recalled_and_a_paused_queue_is_not_read(asking_cluster: BlockingCluster) -> None:
+    with blocking.open_producer(asking_cluster.namesrv_address, "pg") as producer:
+        sent = producer.send(message("Recalled", b"now"))
+        timer = producer.send(message("Recalled", b"never", delay_ms=60_000))
+        assert producer.recall("Recalled", timer.recall_handle or "") == timer.message_id
+        with pytest.raises(InvalidMessageError, match="recall handle"):
+            producer.recall("Recalled", "no handle")
+        with blocking.open_pull_consumer(asking_cluster.namesrv_address, "paused", FIRST) as consumer:
+            consumer.assign([sent.queue])
+            consumer.pause([sent.queue])
+            found = consumer.pull(sent.queue, 0)
+            assert [each.body for each in found.messages] == [b"now"]
+            consumer.resume([sent.queue])
+            assert [each.body for each in consumer.poll(20_000)] == [b"now"]
