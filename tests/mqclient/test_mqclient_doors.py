@@ -90,7 +90,8 @@ def left(portals: int) -> tuple[int, int, list[str]]:
     gc.collect()
     kinds = Counter(type(each).__module__ for each in gc.get_objects())
     objects = sum(count for name, count in kinds.items() if name.startswith("understudy."))
-    threads = sorted(each.name for each in threading.enumerate() if not each.name.startswith("Trio thread"))
+    idle_or_the_clusters = ("Trio thread", "sync from understudy.store")
+    threads = sorted(each.name for each in threading.enumerate() if not each.name.startswith(idle_or_the_clusters))
     assert threads.count("understudy-portal") == portals
     return len(os.listdir("/proc/self/fd")), objects, threads
 
