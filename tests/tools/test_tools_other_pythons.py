@@ -1,0 +1,59 @@
+"""The wheel on every Python of this machine that the project file names, with what it depends on from the registry."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from wheel_rig import LIMIT_S, ROOT, build_wheel, run
+
+pytestmark = pytest.mark.slow
+NAMED = re.findall(
+    r"Python :: (3\.\d+)$",
+    "\n".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]),
+    re.MULTILINE,
+)
+
+
+def interpreter(version: str) -> Path | None:
+    """Return a Python of this version, on the path or among those of pyenv."""
+    roots = [Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")]
+    found = shutil.which(f"python{version}")
+    if found:
+        path = Path(found)
+        if path.parent.name != "shims":
+            return path
+        roots.insert(0, path.parents[1])  # a shim starts only versions that are switched on
+    return next((path for root in roots for path in sorted(root.glob(f"versions/{version}.*/bin/python3"))), None)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.mark.parametrize("version", NAMED)
+def test_a_failover_and_a_cluster_in_a_test_are_played_on_it(version: str, wheel: Path, tmp_path: Path) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} here")
+    programs = tmp_path / "venv" / "bin"
+    run(python, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    # With the caller's settings: they say where packages come from.
+    install = [programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{wheel}[pytest]"]
+    done = subprocess.run(install, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S)
+    if done.returncode and "connection broken" in done.stdout:
+        pytest.skip("the registry of packages cannot be reached")
+    assert done.returncode == 0, done.stdout
+    assert run(programs / "python", "--version", cwd=tmp_path).startswith(f"Python {version}.")
+    assert ": ok" in run(programs / "understudy", "drill", "acting-master", "--seed", "1", cwd=tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    played = [tmp_path / "examples" / f"test_{name}.py" for name in ("web_service", "invoice_service")]
+    strict = ["-W", "error", "-p", "no:cacheprovider", "-q"]
+    assert "4 passed" in run(programs / "python", "-m", "pytest", *strict, *played, cwd=tmp_path)
