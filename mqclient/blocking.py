@@ -208,7 +208,15 @@ class PullConsumer:
     def pull(
         self, queue: MessageQueue, offset: int, *, expression: str = "*", max_messages: int = 32, hold_ms: int = 0
     ) -> PullResult:
-        """Ask once for messages of *queue* without any book-keeping; arguments and errors as with trio."""
+        """Ask once for messages of *queue* without any book-keeping; errors as with trio.
+
+        Args:
+            queue: to be asked for.
+            offset: queue offset of the first message.
+            expression: tags, as in a subscription.
+            max_messages: of one answer.
+            hold_ms: how long the broker may wait for a message; 0 for not at all.
+        """
         ask = partial(self._inner.pull, expression=expression, max_messages=max_messages, hold_ms=hold_ms)
         return self._portal.call(ask, queue, offset)
 
@@ -231,7 +239,14 @@ class PopConsumer:
     def pop(
         self, topic: str, *, broker_name: str | None = None, hold_ms: int | None = None, max_messages: int | None = None
     ) -> list[PoppedMessage]:
-        """Return messages of *topic*, none when there are none; arguments and errors as with trio."""
+        """Return messages of *topic*, none when there are none; errors as with trio.
+
+        Args:
+            topic: one that was subscribed to.
+            broker_name: from which brokers; the brokers of the topic take turns when ``None``.
+            hold_ms: instead of that of the options.
+            max_messages: instead of that of the options.
+        """
         pop = partial(self._inner.pop, broker_name=broker_name, hold_ms=hold_ms, max_messages=max_messages)
         return self._portal.call(pop, topic)
 
@@ -321,7 +336,14 @@ def open_pop_consumer(
     subscriptions: Mapping[str, str],
     options: PopConsumerOptions | None = None,
 ) -> Iterator[PopConsumer]:
-    """Open a consumer that pops, see :func:`understudy.mqclient.pop_consumer.open_pop_consumer`."""
+    """Open a consumer that pops, see :func:`understudy.mqclient.pop_consumer.open_pop_consumer`.
+
+    Args:
+        name_servers: addresses, as ``host:port``.
+        group: consumer group.
+        subscriptions: expression by topic.
+        options: see :class:`PopConsumerOptions`.
+    """
     manager = partial(trio_pop_consumer.open_pop_consumer, real_world(), name_servers, group, subscriptions, options)
     with _opened(manager) as (portal, inner):
         yield PopConsumer(portal, inner)
