@@ -96,7 +96,23 @@ def published(
     offset_message_id: str,
     success: bool,
 ) -> str:
-    """Return the step of a producer that has sent a message; the fields in their order."""
+    """Return the step of a producer that has sent a message.
+
+    Args:
+        time_ms: wall time.
+        region: of the broker.
+        group: of the client.
+        topic: of the message.
+        message_id: its unique id.
+        tags: of the message.
+        keys: of the message.
+        store_host: address of its broker.
+        body_bytes: length of its body.
+        cost_ms: how long it took.
+        kind: what was sent.
+        offset_message_id: where it is stored.
+        success: how it ended.
+    """
     return _encoded(
         PUBLISHED, time_ms, region, group, topic, message_id, tags, keys, store_host, body_bytes, cost_ms, int(kind),
         offset_message_id, success,
@@ -106,7 +122,17 @@ def published(
 def consuming(
     *, time_ms: int, region: str, group: str, request_id: str, message_id: str, retries: int, keys: str
 ) -> str:
-    """Return the step of a consumer that has got a message; *request_id* is the same in the step of its end."""
+    """Return the step of a consumer that has got a message.
+
+    Args:
+        time_ms: wall time.
+        region: of the broker.
+        group: of the client.
+        request_id: the same in the steps of one delivery.
+        message_id: its unique id.
+        retries: how often it failed before.
+        keys: of the message.
+    """
     return _encoded(CONSUMING, time_ms, region, group, request_id, message_id, retries, keys)
 
 
@@ -114,7 +140,18 @@ def consumed(
     *, request_id: str, message_id: str, cost_ms: int, success: bool, keys: str, code: ConsumeCode, time_ms: int,
     group: str,
 ) -> str:  # fmt: skip
-    """Return the step of a consumer that is done with a message, see :func:`consuming`."""
+    """Return the step of a consumer that is done with a message, see :func:`consuming`.
+
+    Args:
+        request_id: the same in the steps of one delivery.
+        message_id: its unique id.
+        cost_ms: how long it took.
+        success: how it ended.
+        keys: of the message.
+        code: how it ended.
+        time_ms: wall time.
+        group: of the client.
+    """
     return _encoded(CONSUMED, request_id, message_id, cost_ms, success, keys, int(code), time_ms, group)
 
 
@@ -132,7 +169,21 @@ def decided(
     state: str,
     checked: bool,
 ) -> str:
-    """Return the step of a producer that has decided about a half message; *checked*: because it was asked."""
+    """Return the step of a producer that has decided about a half message.
+
+    Args:
+        time_ms: wall time.
+        region: of the broker.
+        group: of the client.
+        topic: of the message.
+        message_id: its unique id.
+        tags: of the message.
+        keys: of the message.
+        store_host: address of its broker.
+        transaction_id: its name at the broker.
+        state: ``COMMIT_MESSAGE``, ``ROLLBACK_MESSAGE`` or ``UNKNOW``.
+        checked: because the broker has asked.
+    """
     return _encoded(
         DECIDED, time_ms, region, group, topic, message_id, tags, keys, store_host,
         int(MessageKind.COMMIT), transaction_id, state, checked,

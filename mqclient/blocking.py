@@ -11,7 +11,7 @@ a ``poll`` had taken comes with the next.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -32,7 +32,7 @@ from understudy.mqclient.pull_consumer import PullConsumerOptions
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.transactions import TransactionResult, TransactionState
 from understudy.runtime.portal import Portal, shared_portal
-from understudy.runtime.portal_held import Held
+from understudy.runtime.portal_held import opened
 from understudy.runtime.world import real_world
 
 __all__ = [
@@ -304,7 +304,10 @@ def open_producer(
     name_servers: str | Sequence[str], group: str, options: ProducerOptions | None = None
 ) -> Iterator[Producer]:
     """Open a producer, see :func:`understudy.mqclient.producer.open_producer`."""
-    with _opened(lambda: trio_producer.open_producer(real_world(), name_servers, group, options)) as (portal, inner):
+    with opened(shared_portal(), lambda: trio_producer.open_producer(real_world(), name_servers, group, options)) as (
+        portal,
+        inner,
+    ):
         yield Producer(portal, inner)
 
 
@@ -325,7 +328,7 @@ def open_transaction_producer(
         return await trio.to_thread.run_sync(check, message)
 
     manager = partial(trio_transactions.open_transaction_producer, real_world(), name_servers, group, ask, options)
-    with _opened(manager) as (portal, inner):
+    with opened(shared_portal(), manager) as (portal, inner):
         yield TransactionProducer(portal, inner)
 
 
@@ -345,7 +348,7 @@ def open_pop_consumer(
         options: see :class:`PopConsumerOptions`.
     """
     manager = partial(trio_pop_consumer.open_pop_consumer, real_world(), name_servers, group, subscriptions, options)
-    with _opened(manager) as (portal, inner):
+    with opened(shared_portal(), manager) as (portal, inner):
         yield PopConsumer(portal, inner)
 
 
@@ -355,7 +358,7 @@ def open_pull_consumer(
 ) -> Iterator[PullConsumer]:
     """Open a consumer that is asked, see :func:`understudy.mqclient.pull_consumer.open_pull_consumer`."""
     manager = partial(trio_pull_consumer.open_pull_consumer, real_world(), name_servers, group, options)
-    with _opened(manager) as (portal, inner):
+    with opened(shared_portal(), manager) as (portal, inner):
         yield PullConsumer(portal, inner)
 
 
@@ -392,26 +395,8 @@ def open_push_consumer(
     manager = partial(
         trio_push_consumer.open_push_consumer, real_world(), name_servers, group, subscriptions, listen, chosen
     )
-    with _opened(manager) as (portal, inner):
+    with opened(shared_portal(), manager) as (portal, inner):
         yield PushConsumer(portal, inner)
-
-
-@contextmanager
-def _opened(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[tuple[Portal, T]]:
-    with shared_portal() as portal:
-        held = Held(portal, make())
-        opened = held.open()
-        try:
-            inner = opened.result()
-        except BaseException:
-            opened.cancel()
-            raise
-        try:
-            yield portal, inner
-        except BaseException as error:
-            held.close(error).result()
-            raise
-        held.close().result()
 
 
 def _now(call: Callable[[], T]) -> Callable[[], Awaitable[T]]:

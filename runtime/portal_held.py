@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import Generic, TypeVar
 
 import trio
@@ -74,3 +75,29 @@ class Held(Generic[T]):
 
 class _Left(Exception):
     """The block of the caller was left by an exception, which stays with the caller."""
+
+
+@contextmanager
+def opened(
+    portal: AbstractContextManager[Portal], make: Callable[[], AbstractAsyncContextManager[T]]
+) -> Iterator[tuple[Portal, T]]:
+    """Open a context manager of trio as long as the block lasts, and give what it gives, with the portal to call it.
+
+    Args:
+        portal: where it runs.
+        make: returns it; called in this thread.
+    """
+    with portal as entered:
+        held = Held(entered, make())
+        opening = held.open()
+        try:
+            inner = opening.result()
+        except BaseException:
+            opening.cancel()
+            raise
+        try:
+            yield entered, inner
+        except BaseException as error:
+            held.close(error).result()
+            raise
+        held.close().result()
