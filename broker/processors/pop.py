@@ -249,6 +249,8 @@ class PopProcessor:
         record = next_record(before, wish.attempt_id, now_ms, wish.invisible_ms, taken.offsets, now_ms)
         parts.orders.put(queue.topic, wish.group, queue.queue_id, record)
         parts.offsets.commit(wish.group, queue.topic, queue.queue_id, taken.start)
+        # Acknowledgements count for the newest pop only, and that one is of messages this log has.
+        parts.offsets.doubts.believe(f"{queue.topic}@{wish.group}", queue.queue_id)
 
     def _pass(self, wish: Wish, taking: Taking) -> None:
         for each in taking.taken:

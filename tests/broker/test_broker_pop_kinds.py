@@ -43,6 +43,26 @@ class TestInOrder:
             assert rig.ask(ACK, ack_header(first)).code == 0
             assert bodies(await rig.wait(waiting)) == [b"2", b"3"]
 
+    async def test_a_group_that_is_doubted_goes_on_with_what_it_is_given(self, autojump_clock: MockClock) -> None:
+        async with open_virtual() as rig:
+            prepare(rig, queues=1)
+            rig.send("T", b"before")
+            ((_, first),) = receipts(rig.ask(POP, pop_header(order="true")))
+            assert rig.ask(ACK, ack_header(first)).code == 0
+            # given a master that has lost the end of its log, and new messages where others were
+            offsets, store = rig.broker.offsets, rig.broker.store
+            offsets.doubts.begin(offsets.committed, store.max_queue_offset)
+            assert not offsets.commit_unless_reset("g", "T", 0, 3)
+            for number in range(4):
+                rig.send("T", b"%d" % number)
+            # when they are popped in order and acknowledged, then they do not come again
+            for expected in ([b"0", b"1"], [b"2", b"3"]):
+                answer = rig.ask(POP, pop_header(order="true", maxMsgNums="2"))
+                assert bodies(answer) == expected
+                for _, receipt in receipts(answer):
+                    assert rig.ask(ACK, ack_header(receipt)).code == 0
+            assert rig.ask(POP, pop_header(order="true")).code == 210
+
     @pytest.mark.covers("PP-17", "PP-22")
     async def test_a_queue_opens_by_itself_and_counts(self, autojump_clock: MockClock) -> None:
         async with open_virtual() as rig:
