@@ -101,9 +101,9 @@ class ReplicatedTimer(ProgressTable):
         assert isinstance(merged.answer, tuple)
         theirs, settled = merged.answer
         progress = self.timer.progress
-        if theirs > progress.read:
-            todo = again(progress.read, progress.enqueued, theirs, settled, progress.todo)
-            self.timer.take_over(theirs, settled, todo)
+        todo = again(progress.read, progress.enqueued, theirs, settled, progress.todo)
+        if theirs > progress.read or todo != progress.todo:
+            self.timer.take_over(max(theirs, progress.read), settled, todo)
         progress.version = max(progress.version, merged.version)
 
 

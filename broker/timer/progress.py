@@ -99,7 +99,7 @@ class TimerProgress:
 
 
 def again(own: Read, enqueued: int, theirs: Read, settled: int, pending: Again | None = None) -> Again | None:
-    """Return which messages must be read again when *theirs* becomes ours; ``None`` when no slot is passed over.
+    """Return which messages must be read again once *theirs* is known; ``None`` when no slot is passed over.
 
     Args:
         own: how far we delivered.
@@ -109,6 +109,8 @@ def again(own: Read, enqueued: int, theirs: Read, settled: int, pending: Again |
         pending: what a take-over before this one left to do: *own* is not ours alone then.
     """
     if theirs <= own:
+        if pending is not None and settled >= pending.end:  # it had all of them, and delivered those before its own end
+            return attrs.evolve(pending, was=max(pending.was, theirs))
         return pending
     return Again(settled, enqueued, own if pending is None else pending.was) if settled < enqueued else None
 

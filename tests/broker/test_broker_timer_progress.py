@@ -126,6 +126,23 @@ async def test_two_take_overs_in_a_row_leave_what_neither_replica_had(autojump_c
     assert own.waiting() == Counter({21: 3, 30: 1})
 
 
+async def test_what_a_second_replica_had_and_delivered_is_not_left_to_do(autojump_clock: MockClock) -> None:
+    # Given a master whose last messages only one of its slaves had
+    own = await rig()
+    own.keep(1, 2, 3, 12, 4, 30, 15)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.move(Read(START_MS + 3_000))
+    own.timer.begin(False)
+    # When the slave without them is heard first, which follows the other one and is as far as that one
+    own.hears(20, 3)
+    own.hears(14, 7)
+    own.timer.begin(True)
+    own.enqueue()
+    # Then what the other one has delivered does not come again, and the rest does
+    assert own.waiting() == Counter({21: 1, 30: 1})
+
+
 async def test_a_replica_that_is_behind_changes_nothing(autojump_clock: MockClock) -> None:
     own = await rig()
     own.keep(1, 20)
