@@ -6,42 +6,65 @@ registry and its counters are not used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from understudy.runtime.metrics import Family, Labels
+from understudy.runtime.metrics import PIECE_SAMPLES, Family, Labels, Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _TOTAL = "_total"
+_HEAD_LINES = 2  # of a family: what it is, and of which kind
 
 
-class _Families(Collector):
-    def __init__(self, families: Iterable[Family], labels: Labels) -> None:
-        self._families = families
+class _Samples(Collector):
+    """Some samples of one family."""
+
+    def __init__(self, family: Family, samples: Sequence[Sample], labels: Labels) -> None:
+        self._family = family
+        self._samples = samples
         self._labels = labels
 
     def collect(self) -> Iterator[Metric]:
-        for family in self._families:
-            if not family.samples:
-                continue
-            name = family.name.removesuffix(_TOTAL) if family.kind == "counter" else family.name
-            metric = Metric(name, family.text, family.kind)
-            for sample in family.samples:
-                metric.add_sample(family.name + sample.suffix, {**self._labels, **sample.labels}, sample.value)
-            yield metric
+        family = self._family
+        name = family.name.removesuffix(_TOTAL) if family.kind == "counter" else family.name
+        metric = Metric(name, family.text, family.kind)
+        for sample in self._samples:
+            labels = {_one_line(label): value for label, value in {**self._labels, **sample.labels}.items()}
+            metric.add_sample(family.name + sample.suffix, labels, sample.value)
+        yield metric
 
 
-def exposition(families: Iterable[Family], labels: Labels | None = None) -> bytes:
-    """Return the text that a Prometheus server reads (exposition format 0.0.4).
+@lru_cache(maxsize=1000)
+def _one_line(label: str) -> str:
+    """Return the name of a label without the end of a line; the library lets one pass as the last character."""
+    return label.replace("\n", "_")
+
+
+def exposition(families: Iterable[Family | None], labels: Labels | None = None) -> bytes:
+    """Return the text that a Prometheus server reads, in one go; see :func:`exposition_pieces`."""
+    return b"".join(exposition_pieces(families, labels))
+
+
+def exposition_pieces(families: Iterable[Family | None], labels: Labels | None = None) -> Iterator[bytes]:
+    """Make the text that a Prometheus server reads (exposition format 0.0.4), in pieces.
 
     Args:
         families: what was collected; one without samples is left out.
         labels: added to every sample; a sample's own label of the same name wins.
 
     Returns:
-        The text; characters that the name of a label cannot have are underscores in it.
+        The pieces, an empty one for each ``None``; joined they are the text. Characters that the name of a label cannot
+        have are underscores in it.
     """
-    return generate_latest(_Families(families, labels or {}))
+    for family in families:
+        if family is None:
+            yield b""
+            continue
+        for first in range(0, len(family.samples), PIECE_SAMPLES):
+            piece = _Samples(family, family.samples[first : first + PIECE_SAMPLES], labels or {})
+            text = generate_latest(piece)
+            yield text.split(b"\n", _HEAD_LINES)[_HEAD_LINES] if first else text

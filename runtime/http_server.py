@@ -24,6 +24,7 @@ log = get_logger("runtime.http")
 
 _RECEIVE_BYTES = 4 << 10
 _SHOWN_CHARACTERS = 200
+_JOINED_BYTES = 64 << 10  # an answer of more is not copied to be one with its head
 _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)  # whoever asked
 TEXT = "text/plain; charset=utf-8"
 
@@ -201,9 +202,22 @@ class _Exchange:
             if self._peer.they_are_waiting_for_100_continue:
                 await self._send(self._peer.send(h11.InformationalResponse(status_code=100, headers=[])))
             self._peer.receive_data(await self._stream.receive_some(_RECEIVE_BYTES))
+            await trio.lowlevel.checkpoint()  # a body may come in very many parts
         return event
 
     async def _answer(self, request: Request) -> Answer:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._notice_leaving)
+            answer = await self._handled(request)
+            nursery.cancel_scope.cancel()
+        return answer
+
+    async def _notice_leaving(self) -> None:
+        """Have newcomers take the seat of a peer that sends no more; it may still wait for its answer."""
+        await self._listen_until_left()
+        self._seat.kept = False
+
+    async def _handled(self, request: Request) -> Answer:
         try:
             with self._clock.move_on_after(self._limits.answer_seconds):
                 return await self._handler(request)
@@ -221,8 +235,15 @@ class _Exchange:
 
     async def _send_whole(self, answer: Answer) -> None:
         head = self._head(answer, ("Content-Length", str(len(answer.body))))
-        content = b"" if self._bodiless else self._peer.send(h11.Data(data=answer.body)) or b""
-        await self._send(head + content)
+        if self._bodiless:
+            await self._send(head)
+            return
+        parts = [head, *(self._peer.send_with_data_passthrough(h11.Data(data=answer.body)) or ())]
+        if len(answer.body) <= _JOINED_BYTES:
+            parts = [b"".join(parts)]
+        for part in parts:
+            if not await self._send(part):
+                return
 
     async def _send_parts(self, answer: Answer, parts: Callable[[], AsyncGenerator[bytes, None]]) -> None:
         if not await self._send(self._head(answer)) or self._bodiless:
@@ -241,13 +262,17 @@ class _Exchange:
             nursery.cancel_scope.cancel()
 
     async def _await_leaving(self, scope: trio.CancelScope) -> None:
-        """End the answer when its peer closes; what it sends meanwhile is of no interest."""
+        """End the answer when its peer closes."""
+        await self._listen_until_left()
+        scope.cancel()
+
+    async def _listen_until_left(self) -> None:
+        """Wait until the peer closes its side; what it sends meanwhile is of no interest."""
         try:
             while await self._stream.receive_some(_RECEIVE_BYTES):
                 await trio.lowlevel.checkpoint()
         except _GONE:
             pass
-        scope.cancel()
 
     async def _send(self, data: bytes | None) -> bool:
         """Send *data*; return whether its peer took it in time."""

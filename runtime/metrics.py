@@ -51,7 +51,13 @@ class Family:
 
 
 Collect = Callable[[], Iterable[Family]]
-"""Makes all families of a server as of now; called for every scrape, must not wait."""
+"""Makes all families of a server as of now; must not wait."""
+
+Pieces = Callable[[], Iterable[Family | None]]
+"""The same in pieces: ``None`` where others may have their turn, once there are some more samples."""
+
+PIECE_SAMPLES = 50
+"""So many are made, or written, between two turns of others."""
 
 
 @attrs.frozen

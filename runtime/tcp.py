@@ -28,6 +28,7 @@ _BUFFERS_PER_CALL = 1000  # below IOV_MAX, 1024 on Linux
 _UNWAITED_RECEIVES = 3  # in a row, before other tasks get their turn
 _PATIENT_RECEIVES = 8  # that wait first, after one that did not was in vain
 _SMALL_BYTES = 2048  # more than that in one receive, and the next one may find bytes at once
+_LARGE_BYTES = 64 * 1024  # more than that, and others get their turn: to copy it takes as long as to serve some of them
 
 
 class _Receiving(threading.local):
@@ -91,6 +92,8 @@ class TcpStream:
             else:
                 if size > _SMALL_BYTES:
                     self._patient = 0
+                    if size > _LARGE_BYTES:
+                        self._unwaited = _UNWAITED_RECEIVES
                 return bytes(buffer[:size])
 
     async def _wait(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 def least_seconds(
@@ -28,3 +29,21 @@ def least_seconds(
         if least < enough:
             break
     return least
+
+
+def waited_for_processor(pid: int) -> float:
+    """Return how long a process could have run and had no processor, in seconds since it began.
+
+    Args:
+        pid: its id.
+
+    Returns:
+        The most of its threads; 0 where the system does not tell, and of a process that has ended.
+    """
+    waited = 0.0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            waited = max(waited, int(path.read_text().split()[1]) / 1e9)
+        except (OSError, IndexError):  # it has ended meanwhile, or the system counts nothing
+            continue
+    return waited

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+_MOST_HINDERED = 9.0
+
 
 async def until(condition: Callable[[], object], seconds: float = 20.0, pause_seconds: float = 0.01) -> float:
     """Wait until *condition* gives something true.
@@ -29,12 +31,26 @@ async def until(condition: Callable[[], object], seconds: float = 20.0, pause_se
 
 
 async def eventually(
-    question: Callable[[], Awaitable[object]], seconds: float = 20.0, pause_seconds: float = 0.01
+    question: Callable[[], Awaitable[object]],
+    seconds: float = 20.0,
+    pause_seconds: float = 0.01,
+    hindered: Callable[[], float] = lambda: 0.0,
 ) -> float:
-    """Wait until what *question* awaits is true; else as :func:`until`."""
-    began = trio.current_time()
-    with trio.fail_after(seconds):
-        while True:
-            if await question():
-                return trio.current_time() - began
-            await trio.sleep(pause_seconds)
+    """Wait until what *question* awaits is true; else as :func:`until`.
+
+    Args:
+        question: asked again and again.
+        seconds: longest wait.
+        pause_seconds: between two looks.
+        hindered: returns for how many seconds so far nothing could happen, as others had the machine; they are not
+            counted, up to nine times *seconds*.
+    """
+    began, allowed = trio.current_time(), 0.0
+    while allowed < (limit := seconds + min(hindered(), _MOST_HINDERED * seconds)):
+        allowed = limit
+        with trio.move_on_at(began + limit):
+            while True:
+                if await question():
+                    return trio.current_time() - began
+                await trio.sleep(pause_seconds)
+    raise trio.TooSlowError

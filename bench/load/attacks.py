@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from bench.load.broker_loads import oneway_floods, pipelined, slow_readers
-from bench.load.servers import Server, make_topic, topic_name
+from bench.load.servers import Server, topic_name
 from bench.load.wire import Peer
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
@@ -147,7 +147,6 @@ def half_frames(server: Server, strength: Strength) -> None:
 
 def parked_requests(server: Server, strength: Strength) -> None:
     """Pulls with large headers that wait for ever, of peers that leave."""
-    make_topic(server.port, topic_name(1))
     ext = {"consumerGroup": "greedy", "topic": topic_name(1), "queueId": "0", "queueOffset": "0", "maxMsgNums": "32"}
     ext |= {"sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "1000000000000", "subVersion": "0"}
     ext |= {"subscription": "a" * 500_000, "expressionType": "TAG", "junk": "x" * 400_000}
@@ -170,7 +169,6 @@ def idle_peers(server: Server, strength: Strength) -> None:
 
 def floods(server: Server, strength: Strength) -> None:
     """One-way messages as fast as ten peers can send them."""
-    make_topic(server.port, topic_name(3))
     oneway_floods(server)
 
 

@@ -69,11 +69,11 @@ class Exchange(Generic[C]):
     once: Callable[[C, int], bool]
 
 
-def send_small(topic: str) -> Exchange[Peer]:
-    """Return the exchange of a small sender: one message with its number."""
+def send_small(topic: str, broker: str = "") -> Exchange[Peer]:
+    """Return the exchange of a small sender: one message with its number; a proxy must be told the *broker*."""
 
     def once(peer: Peer, number: int) -> bool:
-        command = send_request(topic, b"%d" % number)
+        command = send_request(topic, b"%d" % number, broker=broker)
         peer.send(command)
         return peer.wait(command).code == 0
 

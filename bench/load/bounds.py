@@ -22,6 +22,7 @@ class Bound(NamedTuple):
 
 
 _TURN = "20 ms of a turn of the loop, p99 25 ms"
+_ATTACKED = "20 ms of a turn of the loop, p99 100 ms, nothing acknowledged lost"
 _JSON = "format/test_format_json_hostile.py"
 _LOAD = "remoting/test_remoting_load.py"
 _VALUES = "broker/test_broker_hostile_values.py"
@@ -32,7 +33,7 @@ def _scale(what: str, *rows: str) -> Bound:
 
 
 def _chaos(what: str, bound: str, row: str, *tests: str) -> Bound:
-    return Bound(what, f"{bound}; p99 100 ms, nothing acknowledged lost", (f"{CHAOS}: {row}", *tests))
+    return Bound(what, f"{bound}; {_ATTACKED}", (f"{CHAOS}: {row}", *tests))
 
 
 BOUNDS = [
@@ -80,6 +81,35 @@ BOUNDS = [
     _scale("one-way floods beside a small sender", "one-way floods"),
     _chaos("bytes that are no frames", "memory 1.5 GB", "frames"),
     _chaos("every request code with bad bodies and fields", "memory 1.5 GB", "bodies"),
+    _chaos(
+        "hostile slaves: false lengths and offsets, repeated greetings, none that reads or confirms",
+        "64 connections, of one host as many as are free",
+        "replication port",
+        "ha/test_ha_hostile.py::test_idle_connections_shut_no_slave_out_and_are_bounded",
+        "ha/test_ha_hostile.py::test_whatever_a_peer_sends_the_next_one_is_served_and_nothing_is_left",
+    ),
+    _chaos(
+        "the same at a master that a controller leads",
+        "one broker id a connection",
+        "led replication",
+        "ha/test_ha_hostile.py::test_a_slave_that_greets_as_another_one_is_refused_and_leaves_no_ghost",
+    ),
+    _chaos(
+        "slow, large, endless and unread requests for metrics, and scrapes without a pause",
+        "16 connections, of one host as many as are free; one text at a time",
+        "metrics port",
+        "runtime/test_runtime_metrics.py::test_silent_and_slow_clients_are_bounded_and_shut_nobody_out",
+        "runtime/test_runtime_metrics.py"
+        "::test_others_have_their_turns_while_a_large_text_is_made_and_who_asks_meanwhile_shares_one",
+    ),
+    _chaos(
+        "the same at the console",
+        "128 connections, of one host as many as are free",
+        "console port",
+        "console/test_console_server.py::test_connections_have_a_number_and_pages_that_are_kept_alive_a_smaller_one",
+    ),
+    _chaos("beginnings and floods that no gRPC client makes", "memory 1.5 GB", "gRPC port"),
+    _chaos("what is done to a broker's port, through a proxy", "memory 1.5 GB", "proxy's remoting"),
     _scale("20,000 producer groups of a client that closes", "20,000 producer groups"),
     _scale("5,000 consumer groups of a client"),
     _scale("2,000 clients that close at once", "2,000 clients"),

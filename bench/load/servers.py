@@ -1,4 +1,4 @@
-"""A broker, a name server, a controller or a proxy as a process of its own, with tables as large as asked for."""
+"""Servers of each kind as processes of their own, with tables as large as asked for."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from understudy.testkit.port_blocks import PortBlocks
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STOP_S = 30
+BROKER_NAME = "scale"
 PORTS = 10
-"""Of a broker: its own, that for slaves, and the fast one."""
+"""Of a broker: its own, that for slaves, that of metrics, and the fast one."""
 
 
 @attrs.frozen
@@ -103,7 +104,7 @@ def broker(
     """
     store = folder / "store"
     values: dict[str, object] = {
-        "brokerName": "scale",
+        "brokerName": BROKER_NAME,
         "brokerIP1": "127.0.0.1",
         "storePathRootDir": store,
         "storePathCommitLog": store / "commitlog",
@@ -118,7 +119,7 @@ def broker(
     arguments = ["-c", str(conf), "-n", f"127.0.0.1:{name_server_port}"]
     with PortBlocks(PORTS) as blocks:
         port = blocks.middles(1)[0]
-        values |= {"listenPort": port, "haListenPort": port + 1}
+        values |= {"listenPort": port, "haListenPort": port + 1, "metricsPromExporterPort": port + 2}
         conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         with _running("mqbroker", arguments, folder, port, descriptors) as server:
             yield server
@@ -157,11 +158,15 @@ def controller(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def proxy(folder: Path, name_server_port: int) -> Iterator[Server]:
-    """Run a proxy of the cluster that the name server knows, until the block ends; it asks for no TLS."""
+    """Run a proxy of the cluster that the name server knows, until the block ends; it asks for no TLS.
+
+    Its remoting port is the one after the port that the server names.
+    """
     conf = folder / "proxy.json"
     with PortBlocks(10) as blocks:
         (port,) = blocks.middles(1)
-        values = {"grpcServerPort": port, "localServeAddr": "127.0.0.1", "tlsServerMode": "disabled"}
+        values = {"grpcServerPort": port, "remotingListenPort": port + 1}
+        values |= {"localServeAddr": "127.0.0.1", "tlsServerMode": "disabled"}
         conf.write_text(json.dumps(values))
         arguments = ["-pc", str(conf), "-n", f"127.0.0.1:{name_server_port}"]
         with _running("mqproxy", arguments, folder, port, 0) as server:
@@ -169,7 +174,19 @@ def proxy(folder: Path, name_server_port: int) -> Iterator[Server]:
 
 
 @contextmanager
-def _running(program: str, arguments: list[str], folder: Path, port: int, descriptors: int) -> Iterator[Server]:
+def console(folder: Path, name_server_port: int) -> Iterator[Server]:
+    """Run a console of the cluster that the name server knows, until the block ends."""
+    with PortBlocks(10) as blocks:
+        (port,) = blocks.middles(1)
+        arguments = ["-n", f"127.0.0.1:{name_server_port}", "--port", str(port)]
+        with _running("mqconsole", arguments, folder, port, 0, "The console of") as server:
+            yield server
+
+
+@contextmanager
+def _running(
+    program: str, arguments: list[str], folder: Path, port: int, descriptors: int, up: str = "success"
+) -> Iterator[Server]:
     errors, held = folder / f"{program}.log", folder / f"{program}.turns"
 
     def limited() -> None:
@@ -188,7 +205,7 @@ def _running(program: str, arguments: list[str], folder: Path, port: int, descri
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            if "boot success" in line or "startup success" in line:
+            if up in line:
                 break
         else:
             raise RuntimeError(f"{program} ended: {errors.read_text()[-2000:]}")

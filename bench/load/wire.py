@@ -70,10 +70,14 @@ class Peer:
         return self.wait(command)
 
 
-def send_request(topic: str, body: bytes, queue_id: int = 0, properties: str = "", *, oneway: bool = False) -> Command:
-    """Return a send of one message."""
+def send_request(
+    topic: str, body: bytes, queue_id: int = 0, properties: str = "", *, oneway: bool = False, broker: str = ""
+) -> Command:
+    """Return a send of one message; a proxy must be told the name of the broker."""
     ext = {"a": "bench", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0"}
     ext |= {"g": str(int(time.time() * 1000)), "h": "0", "i": properties, "j": "0", "k": "false", "m": "false"}
+    if broker:
+        ext["n"] = broker
     return request(RequestCode.SEND_MESSAGE_V2, ext, body, oneway=oneway)
 
 

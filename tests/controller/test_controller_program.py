@@ -14,7 +14,15 @@ import trio
 import trustme
 from controller_processes import alone, foreign_store
 
-from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show, timing, tls_files
+from understudy.controller.configuration import (
+    RAFT_PORT_DISTANCE,
+    ControllerConfig,
+    read_config,
+    read_peers,
+    show,
+    timing,
+    tls_files,
+)
 from understudy.controller.embed import open_controller
 from understudy.controller.file_warnings import NO_EFFECT, unused_keys
 from understudy.controller.raft.errors import NotLeaderError
@@ -144,15 +152,18 @@ class TestProgram:
         assert len(lines) == 1
         assert "this is no controller log" in lines[0]
 
+    @pytest.mark.parametrize("named", [True, False], ids=["a port that was given", "the default port"])
     def test_a_place_to_meet_that_is_taken_names_its_key(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], port_blocks: PortBlocks
+        self, named: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], port_blocks: PortBlocks
     ) -> None:
         path = tmp_path / "controller.conf"
         api, raft = port_blocks.middles(2)
-        path.write_text(
-            f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
-            f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path / 'store'}\n"
-        )
+        text = f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path / 'store'}\n"
+        if named:
+            text += f"controllerRaftPeers=n0-127.0.0.1:{raft}\n"
+        else:  # an API port whose default for the other one is ours
+            api = raft - RAFT_PORT_DISTANCE
+        path.write_text(f"controllerDLegerPeers=n0-127.0.0.1:{api}\n" + text)
         with socket.create_server(("0.0.0.0", raft)):
             assert main(["-c", str(path)]) == 1
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mqcontroller:")]

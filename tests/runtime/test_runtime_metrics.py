@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from hypothesis import given
+import trio.testing
+from hypothesis import example, given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.exposition import exposition
+from understudy.runtime.http_server import Answer, HttpLimits, HttpServer, Request
 from understudy.runtime.metrics import Family, Histogram, MetricsSettings, Sample, counter, gauge, read_labels
 from understudy.runtime.metrics_endpoint import MAX_CONNECTIONS, MAX_HEAD_BYTES, REQUEST_SECONDS, MetricsEndpoint
 from understudy.runtime.network import ListenError
 from understudy.runtime.properties import ConfigError
-from understudy.runtime.world import World
+from understudy.runtime.world import World, real_world
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import SimDisk
 from understudy.testkit.sim.network import SimNetwork
@@ -62,6 +64,7 @@ class TestText:
         assert sum(sample.value for sample in counts) == 100
 
     @given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=20), max_size=4))
+    @example({"A\n": ""})
     def test_labels_cannot_break_a_line(self, labels: dict[str, str]) -> None:
         text = exposition([Family("m", "gauge", "x\ny", [Sample(1, labels)])]).decode()
         lines = text.split("\n")
@@ -185,6 +188,78 @@ class TestEndpoint:
             await trio.sleep(0.1)
             assert scrapes.count == 50 + MAX_CONNECTIONS // 2  # those that a single host may have
             assert b"200 OK" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+
+    async def test_peers_that_leave_before_their_answer_shut_nobody_out(self) -> None:
+        going_on, asked = trio.Event(), 0
+
+        async def handler(request: Request) -> Answer:
+            nonlocal asked
+            asked += 1
+            if request.path == "/slow":
+                await going_on.wait()
+            return Answer(body=request.path.encode())
+
+        source = random.Random(1)
+        network = SimNetwork(source)
+        world = World(VirtualClock(), network.host("server"), SimDisk(source), source)
+        served = HttpServer(world, "server", 80, handler, HttpLimits(connections=4))
+        await served.bind()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(served.run)
+            waiting = [await network.host("a").connect("server", 80, 1) for _ in range(2)]
+            for stream in waiting:
+                await stream.send_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
+            await trio.testing.wait_all_tasks_blocked()
+            # those that wait for their answers are not thrown out
+            refused = await network.host("a").connect("server", 80, 1)
+            assert await refused.receive_some(100) == b""
+            # one that has left is
+            await waiting[0].aclose()
+            await trio.testing.wait_all_tasks_blocked()
+            stream = await network.host("a").connect("server", 80, 1)
+            await stream.send_all(b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert (await stream.receive_some(1000)).endswith(b"/quick")
+            going_on.set()
+            assert (await waiting[1].receive_some(1000)).endswith(b"/slow")
+            nursery.cancel_scope.cancel()
+        assert asked == 3
+
+    async def test_others_have_their_turns_while_a_large_text_is_made_and_who_asks_meanwhile_shares_one(self) -> None:
+        made = turns = 0
+        answers: list[bytes] = []
+
+        def collect() -> Iterator[Family | None]:
+            nonlocal made
+            made += 1
+            samples = list[Sample]()
+            for number in range(10_000):
+                samples.append(Sample(number, {"topic": str(number)}))
+                yield None
+            yield Family("large", "gauge", "many", samples)
+
+        served = MetricsEndpoint(real_world(), MetricsSettings("127.0.0.1", 0, {}), collect)
+        await served.bind()
+
+        async def ask() -> None:
+            async with await trio.open_tcp_stream(*served.address) as stream:
+                await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+                answers.append(b"".join([part async for part in stream]))
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(served.run)
+                async with trio.open_nursery() as asking:
+                    for _ in range(MAX_CONNECTIONS // 2):
+                        asking.start_soon(ask)
+                    while len(answers) < MAX_CONNECTIONS // 2:
+                        await trio.lowlevel.checkpoint()
+                        turns += made > 0
+                nursery.cancel_scope.cancel()
+        assert all(answer.endswith(b'large{topic="9999"} 9999.0\n') for answer in answers)
+        assert {1} == {answer.count(b"# TYPE large gauge") for answer in answers}
+        assert {10_000} == {answer.count(b"\nlarge{") for answer in answers}
+        assert made <= 3  # the first, those that came meanwhile, and those that came meanwhile again
+        assert turns > 20
 
     async def test_a_failed_collection_is_an_answer_not_an_end(self, autojump_clock: MockClock) -> None:
         async with endpoint() as scrapes:

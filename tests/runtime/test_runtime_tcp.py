@@ -240,3 +240,22 @@ async def test_a_name_with_several_addresses_is_listened_at_in_its_first_of_ipv4
         trio.socket.set_custom_hostname_resolver(before)
     assert "127.0.0.1" == listener.address[0]
     await listener.aclose()
+
+
+async def test_others_get_their_turn_after_each_large_receive() -> None:
+    size, turns, large = 256 * 1024, 0, 0
+    async with connected() as (near, far), trio.open_nursery() as nursery:
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        nursery.start_soon(near.send_all, bytes(64 << 20))
+        await trio.sleep(0.1)  # the system's buffers are full
+        nursery.start_soon(other)
+        while large < 40:
+            large += len(await far.receive_some(size)) == size
+        nursery.cancel_scope.cancel()
+    assert turns >= large - 1

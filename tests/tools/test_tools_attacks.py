@@ -17,7 +17,21 @@ def project_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["frames", "bodies", "packets", "slow readers", "half frames", "parked requests", "descriptors"]
+    "name",
+    [
+        "frames",
+        "bodies",
+        "packets",
+        "slow readers",
+        "half frames",
+        "parked requests",
+        "descriptors",
+        "replication port",
+        "led replication",
+        "metrics port",
+        "console port",
+        "proxy's remoting",
+    ],
 )
 def test_a_normal_client_is_served_beside_an_attack(name: str) -> None:
     from bench import chaos
@@ -27,6 +41,7 @@ def test_a_normal_client_is_served_beside_an_attack(name: str) -> None:
     verdict = chaos.attack(kind, Strength(0.5, 100, 1), LENIENT_MS)
     assert [] == verdict.faults, verdict.line()
     assert len(verdict.measured.acknowledged) > 10
+    assert verdict.longest.processor_ms > 0
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged() -> None:
@@ -47,7 +62,7 @@ def test_a_message_that_rots_on_the_disk_costs_itself_alone() -> None:
     assert ([], 1) == (verdict.faults, verdict.lost), verdict.line()
 
 
-def test_the_judge_sees_lost_messages_and_slowness() -> None:
+def test_the_judge_sees_lost_messages_and_slowness(monkeypatch: pytest.MonkeyPatch) -> None:
     from bench import chaos
     from bench.load.attacks import Strength
     from bench.load.servers import Server
@@ -57,7 +72,19 @@ def test_the_judge_sees_lost_messages_and_slowness() -> None:
         with Peer(server.port) as peer:
             assert 0 == peer.ask(215, {"topic": chaos.TOPIC}).code
 
+    monkeypatch.setattr(chaos, "QUIET_SHARE", 1.0)
     verdict = chaos.attack(chaos.Kind("forget", forget), Strength(0.5, 100, 1), 0.001)
     text = verdict.line()
     assert verdict.lost > 0 and "acknowledged messages are lost" in text
     assert "p99 above 0.001 ms" in text
+
+
+def test_the_judge_sees_what_holds_the_loop_and_leaves_a_p99_to_quiet_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import chaos
+    from bench.load.attacks import Strength
+
+    monkeypatch.setattr(chaos, "QUIET_SHARE", -1.0)
+    monkeypatch.setattr(chaos, "HOLD_MS", 0.0)
+    (kind,) = [kind for kind in chaos.KINDS if kind.name == "frames"]
+    (fault,) = chaos.attack(kind, Strength(0.1, 10, 1), 0.001).faults
+    assert fault.startswith("HELD THE LOOP above 0 ms")

@@ -1,0 +1,30 @@
+"""``./understudy bench first-reads``: messages are compared once after each start, and not at all after a scrub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MESSAGES = 5_000
+
+
+@pytest.fixture(autouse=True)
+def project_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def test_a_first_read_costs_more_than_one_after_a_scrub(tmp_path: Path) -> None:
+    from bench.first_reads import measure
+
+    cost = measure(tmp_path, MESSAGES, 1)
+    assert cost.first > cost.scrubbed > 0
+    assert cost.again > 0
+
+
+def test_shares_are_of_a_pull_with_nothing_to_compare() -> None:
+    from bench.first_reads import Cost
+
+    cost = Cost(first=200.0, again=110.0, scrubbed=100.0)
+    assert (1.0, 0.1) == (cost.first_share, pytest.approx(cost.again_share))
