@@ -108,7 +108,7 @@ KINDS = [
     Kind("descriptors", attacks.idle_peers, FEW_DESCRIPTORS),
     Kind("replication port", port_attacks.replication, place=arenas.replication_arena),
     Kind("led replication", port_attacks.replication, place=arenas.led_arena),
-    Kind("metrics port", port_attacks.http, place=arenas.metrics_arena),
+    Kind("metrics port", port_attacks.http, SOME_TOPICS, arenas.metrics_arena),
     Kind("console port", port_attacks.http, place=arenas.console_arena),
     Kind("gRPC port", port_attacks.grpc, place=arenas.proxy_arena),
     Kind("proxy's remoting", port_attacks.forwarded, place=arenas.forward_arena),

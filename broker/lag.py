@@ -5,7 +5,7 @@ Source: ConsumerLagCalculator.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Protocol
 
 import attrs
@@ -15,6 +15,7 @@ from understudy.broker.groups import GroupTable
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.topics import TopicTable
 from understudy.remoting.connection import Connection
+from understudy.runtime.pace import run_steps
 from understudy.store.message_store import MessageStore
 
 COUNTED_MESSAGES = 10_000
@@ -55,7 +56,12 @@ class Lag:
 
 
 def lags(source: LagSource, now_ms: int, *, estimate: bool = True) -> Iterator[Lag]:
-    """Compute the lag of every group in every topic it consumes.
+    """Compute the lag of every group in every topic it consumes, in one go; see :func:`lag_pieces`."""
+    return (lag for lag in lag_pieces(source, now_ms, estimate=estimate) if lag is not None)
+
+
+def lag_pieces(source: LagSource, now_ms: int, *, estimate: bool = True) -> Iterator[Lag | None]:
+    """Compute the lag of every group in every topic it consumes, with ``None`` where others may have their turn.
 
     Args:
         source: a broker.
@@ -80,24 +86,27 @@ def lags(source: LagSource, now_ms: int, *, estimate: bool = True) -> Iterator[L
                 continue
             subscription = None if members is None else members.subscriptions.get(topic)
             codes = subscription.codes if subscription is not None and estimate else None
-            yield _lag(source, group, topic, row.read_queue_nums, codes, now_ms)
+            yield (yield from _lag(source, group, topic, row.read_queue_nums, codes, now_ms))
 
 
-def _lag(source: LagSource, group: str, topic: str, queues: int, codes: frozenset[int] | None, now_ms: int) -> Lag:
+def _lag(
+    source: LagSource, group: str, topic: str, queues: int, codes: frozenset[int] | None, now_ms: int
+) -> Generator[None, None, Lag]:
     store, offsets = source.store, source.offsets
     messages = in_flight = ready = 0
     oldest_ms = oldest_ready_ms = 0
     for queue_id in range(queues):
+        yield
         low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
         consumed = offsets.query(group, topic, queue_id)
         if consumed < 0:
             continue  # the group never had this queue: it decides itself where it begins
         consumed = min(max(consumed, low), high)
         pulled = min(max(consumed, offsets.query_pull(group, topic, queue_id)), high)
-        waiting = count(store, topic, queue_id, pulled, high, codes)
+        waiting = yield from _count_in_steps(store, topic, queue_id, pulled, high, codes)
         ready += waiting
         in_flight += pulled - consumed
-        messages += waiting + count(store, topic, queue_id, consumed, pulled, codes)
+        messages += waiting + (yield from _count_in_steps(store, topic, queue_id, consumed, pulled, codes))
         oldest_ms = _older(oldest_ms, store, topic, queue_id, consumed, high)
         oldest_ready_ms = _older(oldest_ready_ms, store, topic, queue_id, pulled, high)
     return Lag(
@@ -124,12 +133,20 @@ def count(store: MessageStore, topic: str, queue_id: int, first: int, end: int, 
         end: queue offset before which they are counted.
         codes: tags codes that are wanted; ``None`` for all.
     """
+    return run_steps(_count_in_steps(store, topic, queue_id, first, end, codes))
+
+
+def _count_in_steps(
+    store: MessageStore, topic: str, queue_id: int, first: int, end: int, codes: frozenset[int] | None
+) -> Generator[None, None, int]:
+    """Count as :func:`count` does; between two steps others may have their turn."""
     if codes is None or first >= end:
         return max(end - first, 0)
     accept: Callable[[int], bool] = codes.__contains__
     found, offset, limit = 0, first, min(end, first + COUNTED_MESSAGES)
     while offset < limit:
         read = store.get(topic, queue_id, offset, min(_READ_MESSAGES, limit - offset), _READ_BYTES, accept)
+        yield
         if read.next_begin_offset <= offset:
             break  # retention took the rest away meanwhile
         found += read.count

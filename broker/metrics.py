@@ -8,12 +8,12 @@ Source: BrokerMetricsConstant.java, DefaultStoreMetricsConstant.java; names and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
 
-from understudy.broker.lag import lags
+from understudy.broker.lag import lag_pieces
 from understudy.broker.pop.metrics import pop_families
 from understudy.broker.storage import BrokerStartError
 from understudy.broker.timer.figures import families as timer_families
@@ -21,7 +21,7 @@ from understudy.format.names import RETRY_PREFIX, is_system_group, is_system_top
 from understudy.format.versions import version_text
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.log import get_logger
-from understudy.runtime.metrics import Family, Sample, counter, gauge
+from understudy.runtime.metrics import PIECE_SAMPLES, Family, Sample, counter, gauge
 from understudy.runtime.properties import ConfigError
 
 if TYPE_CHECKING:
@@ -53,30 +53,34 @@ def open_endpoint(broker: Broker) -> MetricsEndpoint | None:
 
     labels = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": config.broker_name}
     settings = attrs.evolve(settings, labels={**labels, **settings.labels})
-    return MetricsEndpoint(broker.world, settings, lambda: collect(broker))
+    return MetricsEndpoint(broker.world, settings, lambda: pieces(broker))
 
 
 def collect(broker: Broker) -> list[Family]:
     """Return all families as of now; each kind can be switched off by the reference's key for it."""
+    return [family for family in pieces(broker) if family is not None]
+
+
+def pieces(broker: Broker) -> Iterator[Family | None]:
+    """Make all families, with ``None`` between them where others may have their turn; see :func:`collect`."""
     config = broker.options.broker
-    families: list[Family] = []
     if config.enable_stats_metrics:
-        families += _state(broker)
+        yield from _state(broker)
     if config.enable_request_metrics:
-        families += _traffic(broker)
+        yield from _traffic(broker)
     if config.enable_connection_metrics:
-        families += [*_connections(broker), *broker.world.load.families()]
+        yield from _connections(broker)
+        yield from broker.world.load.families()
     if config.enable_lag_and_dlq_metrics:
-        families += _lag(broker)
+        yield from _lag(broker)
     if config.enable_message_store_metrics:
-        families += _storage(broker)
+        yield from _storage(broker)
         if broker.options.store.timer_wheel_enable:
-            families += timer_families(broker.timer, broker.world.clock.wall_ms(), _LOCAL)
+            yield from timer_families(broker.timer, broker.world.clock.wall_ms(), _LOCAL)
     if config.enable_pop_metrics:
-        families += pop_families(broker.pops, broker.world.clock.wall_ms())
+        yield from pop_families(broker.pops, broker.world.clock.wall_ms())
     if config.enable_transaction_metrics:
-        families += _transactions(broker)
-    return families
+        yield from _transactions(broker)
 
 
 def _state(broker: Broker) -> list[Family]:
@@ -102,23 +106,25 @@ def _state(broker: Broker) -> list[Family]:
     ]
 
 
-def _traffic(broker: Broker) -> list[Family]:
-    messages_in, bytes_in = [], []
+def _traffic(broker: Broker) -> Iterator[Family | None]:
+    messages_in, bytes_in = list[Sample](), list[Sample]()
     for topic, messages, size_bytes in broker.stats.puts():
+        if len(messages_in) % PIECE_SAMPLES == 0:
+            yield None
         labels = {"topic": topic, "is_system": _flag(is_system_topic(topic))}
         messages_in.append(Sample(messages, labels))
         bytes_in.append(Sample(size_bytes, labels))
-    messages_out, bytes_out = [], []
+    messages_out, bytes_out = list[Sample](), list[Sample]()
     for topic, group, messages, size_bytes in broker.stats.gets():
+        if len(messages_out) % PIECE_SAMPLES == 0:
+            yield None
         labels = _group_labels(group, topic)
         messages_out.append(Sample(messages, labels))
         bytes_out.append(Sample(size_bytes, labels))
-    return [
-        Family("rocketmq_messages_in_total", "counter", "Total number of incoming messages", messages_in),
-        Family("rocketmq_throughput_in_total", "counter", "Total traffic of incoming messages", bytes_in),
-        Family("rocketmq_messages_out_total", "counter", "Total number of outgoing messages", messages_out),
-        Family("rocketmq_throughput_out_total", "counter", "Total traffic of outgoing messages", bytes_out),
-    ]
+    yield Family("rocketmq_messages_in_total", "counter", "Total number of incoming messages", messages_in)
+    yield Family("rocketmq_throughput_in_total", "counter", "Total traffic of incoming messages", bytes_in)
+    yield Family("rocketmq_messages_out_total", "counter", "Total number of outgoing messages", messages_out)
+    yield Family("rocketmq_throughput_out_total", "counter", "Total traffic of outgoing messages", bytes_out)
 
 
 def _connections(broker: Broker) -> list[Family]:
@@ -173,10 +179,13 @@ def _refused(broker: Broker) -> int:
     return broker.server.refused_connections + fast
 
 
-def _lag(broker: Broker) -> list[Family]:
+def _lag(broker: Broker) -> Iterator[Family | None]:
     rows: dict[str, list[Sample]] = {name: [] for name in _LAG_TEXTS}
-    found = lags(broker, broker.world.clock.wall_ms(), estimate=broker.options.broker.estimate_accumulation)
+    found = lag_pieces(broker, broker.world.clock.wall_ms(), estimate=broker.options.broker.estimate_accumulation)
     for lag in found:
+        yield None
+        if lag is None:
+            continue
         labels = _group_labels(lag.group, lag.topic)
         for name, value in zip(
             _LAG_TEXTS, (lag.messages, lag.behind_ms, lag.in_flight, lag.queueing_ms, lag.ready), strict=True
@@ -185,10 +194,8 @@ def _lag(broker: Broker) -> list[Family]:
     given_up = [
         Sample(number, _group_labels(group, topic)) for topic, group, number in broker.stats.events("DLQ_PUT_NUMS")
     ]
-    return [
-        *(Family(name, "gauge", text, rows[name]) for name, text in _LAG_TEXTS.items()),
-        Family("rocketmq_send_to_dlq_messages_total", "counter", "Consumer send to DLQ messages", given_up),
-    ]
+    yield from (Family(name, "gauge", text, rows[name]) for name, text in _LAG_TEXTS.items())
+    yield Family("rocketmq_send_to_dlq_messages_total", "counter", "Consumer send to DLQ messages", given_up)
 
 
 _LAG_TEXTS = {

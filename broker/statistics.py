@@ -182,17 +182,17 @@ class BrokerStatistics:
 
     def puts(self) -> Iterator[tuple[str, int, int]]:
         """Return topic, messages and bytes stored since the start, of every topic that was sent to."""
-        for topic, counters in self._puts.items():
+        for topic, counters in list(self._puts.items()):
             yield topic, sum(counters.messages), sum(counters.sizes)
 
     def gets(self) -> Iterator[tuple[str, str, int, int]]:
         """Return topic, group, messages and bytes given out since the start."""
-        for (topic, group), counters in self._gets.items():
+        for (topic, group), counters in list(self._gets.items()):
             yield topic, group, sum(counters.messages), sum(counters.sizes)
 
     def events(self, name: str) -> Iterator[tuple[str, str, int]]:
         """Return topic, group and number of the events *name* of :data:`EVENT_SETS` since the start."""
-        for (event, key), counters in self._events.items():
+        for (event, key), counters in list(self._events.items()):
             if event == name:
                 topic, _, group = key.partition("@")
                 yield topic, group, sum(counters.messages)
