@@ -8,12 +8,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LENIENT_MS = 2_000.0
-"""The suite shares its machine; the bench holds the real bound."""
+LENIENT_HOLD_MS = 100.0
+"""The suite shares its machine; the bench holds the real bounds."""
 
 
 @pytest.fixture(autouse=True)
 def project_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
+    from bench import chaos
+
+    monkeypatch.setattr(chaos, "HOLD_MS", LENIENT_HOLD_MS)
 
 
 @pytest.mark.parametrize(
