@@ -222,7 +222,9 @@ class SimCluster:
 
         Args:
             name: the host; :meth:`kill` must follow.
-            modules, number, seconds: see :func:`~understudy.testkit.sim.awaits.reach_await`.
+            modules: whose awaits count, see :func:`~understudy.testkit.sim.awaits.reach_await`.
+            number: of the await, from 1 on.
+            seconds: how long to wait at most.
             power: it is silent as well, as after a loss of power.
 
         Returns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -38,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.mark.parametrize("version", NAMED)
+@pytest.mark.parametrize("version", [each for each in NAMED if each != platform.python_version().rpartition(".")[0]])
 def test_a_failover_and_a_cluster_in_a_test_are_played_on_it(version: str, wheel: Path, tmp_path: Path) -> None:
     python = interpreter(version)
     if python is None:
