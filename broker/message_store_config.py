@@ -181,6 +181,7 @@ class MessageStoreConfig:
     sample_steps: int = 32
     schedule_async_deliver_max_pending_limit: int = 2000
     schedule_async_deliver_max_resend_num2_blocked: int = 3
+    scrub_bytes_per_second: NotNegative = 8_388_608  # ours: how fast old messages are compared after a start
     search_bcq_by_cache_enable: bool = True
     shared_byte_buffer_num: int = 16
     slave_timeout: Int = 3000

@@ -67,6 +67,7 @@ def store_settings(keys: MessageStoreConfig) -> StoreConfig:
         offset_check_in_slave=keys.offset_check_in_slave,
         enable_lmq=keys.enable_lmq,
         enable_multi_dispatch=keys.enable_multi_dispatch,
+        scrub_bytes_per_second=keys.scrub_bytes_per_second,
     )
 
 

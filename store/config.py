@@ -26,6 +26,7 @@ LIVE = (
     "max_transfer_count_on_disk",
     "access_message_in_memory_max_ratio",
     "max_msgs_num_batch",
+    "scrub_bytes_per_second",
 )
 """Settings that count at once when they change while the store is open; the others belong to its files."""
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -77,6 +78,8 @@ class StoreConfig:
         enable_multi_dispatch: whether a message may enter several queues (``INNER_MULTI_DISPATCH``).
         mapped_queue_files_max: most consume queue files mapped at the same time (each holds a file descriptor).
         mapped_log_files_max: most commit log files mapped at the same time.
+        scrub_bytes_per_second: how fast a scrub goes that begins by itself ten minutes after a start; 0: none does. The
+            reference compares nothing.
     """
 
     folder: str
@@ -119,6 +122,7 @@ class StoreConfig:
     enable_multi_dispatch: bool = False
     mapped_queue_files_max: int = 256
     mapped_log_files_max: int = 32
+    scrub_bytes_per_second: int = 8 << 20
 
     def with_live(self, other: StoreConfig) -> StoreConfig:
         """Return these settings with what *other* says for those in :data:`LIVE`."""

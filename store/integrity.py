@@ -2,7 +2,9 @@
 
 What this process wrote, or walked at its start, is trusted. Any older record is compared with its checksum when it is
 read for the first time; one that is damaged costs itself. Where the first of them lies is noted as a hole of the log
-(:mod:`understudy.store.holes`), so that a slave gets its bytes from its master again. A scrub compares the whole log.
+(:mod:`understudy.store.holes`), so that a slave gets its bytes from its master again. A scrub compares the whole log:
+as fast as it can when it is asked for, and slowly by itself after a start, so that later readers of old messages pay
+nothing.
 
 The checksum is the record's own: it covers the body. Lengths, places, topic and the ends of the properties are looked
 at, too; other bytes of the head or the properties have nothing to be compared with.
@@ -41,6 +43,8 @@ _FILES_KEPT = 32
 _STEP_BYTES = 128 << 10
 _READ_BYTES = 4 << 20
 _RETRY_SECONDS = 5.0
+#: So long after a start its clients have settled, and what is old is compared.
+SETTLE_SECONDS = 600.0
 #: Damaged places a report names.
 DAMAGE_MAX = 1_000
 
@@ -103,6 +107,7 @@ class Integrity:
         self._damaged: set[int] = set()
         self._news = Signal()
         self._wanted = Signal()
+        self._slowly = False
         self.report: ScrubReport | None = None
 
     def all_whole(self, queue: ConsumeQueue, wanted: Iterable[tuple[int, int, int]]) -> bool:
@@ -190,8 +195,13 @@ class Integrity:
                 self._news.set()
                 await core.clock.sleep(_RETRY_SECONDS)
 
-    def start_scrub(self) -> ScrubReport:
-        """Have the whole log compared as it is now; the same one again while a scrub runs."""
+    def start_scrub(self, *, slowly: bool = False) -> ScrubReport:
+        """Have the whole log compared as it is now; the same one again while a scrub runs.
+
+        Args:
+            slowly: with ``scrub_bytes_per_second``, unless somebody else waits for it.
+        """
+        self._slowly = slowly
         if self.report is None or not self.report.running:
             begin = max(self._core.segments.min_offset, 0)
             self.report = ScrubReport(begin, self._core.dispatched, begin)
@@ -200,13 +210,19 @@ class Integrity:
         return self.report
 
     async def run_scrubs(self) -> None:
-        """Compare when it is wanted, until cancelled."""
-        handled = 0
-        while True:
+        """Compare when it is wanted, and once by itself when clients have settled after the start, until cancelled."""
+        core, handled = self._core, 0
+        with trio.move_on_after(SETTLE_SECONDS) as settling:
             handled = await self._wanted.wait(handled)
+        if settling.cancelled_caught:
+            if core.config.scrub_bytes_per_second and max(core.segments.min_offset, 0) < core.trusted_from:
+                self.start_scrub(slowly=True)
+            handled = await self._wanted.wait(handled)
+        while True:
             report = self.report
             if report is not None:
                 await self._scrub(report)
+            handled = await self._wanted.wait(handled)
 
     async def _scrub(self, report: ScrubReport) -> None:
         core = self._core
@@ -215,9 +231,22 @@ class Integrity:
             report.position = max(report.position, core.segments.min_offset)  # files grow too old meanwhile
             if report.position >= read_to:
                 read_to = report.position + _READ_BYTES
-                await core.disk.in_thread(partial(self._read_ahead, report.position))
-            self._compare(report, min(report.position + _STEP_BYTES, report.end))
-            await trio.lowlevel.checkpoint()
+                try:
+                    await core.disk.in_thread(partial(self._read_ahead, report.position))
+                except OSError as error:
+                    log.error("the scrub ends, its disk fails", at=report.position, why=os_failure(error))
+                    report.running = False
+                    return
+            before = report.position
+            self._compare(report, min(before + _STEP_BYTES, report.end))
+            if not self._slowly:
+                await trio.lowlevel.checkpoint()
+                continue
+            rate = core.config.scrub_bytes_per_second
+            if not rate:  # set to 0 meanwhile
+                report.running = False
+                return
+            await core.clock.sleep((report.position - before) / rate)
         if not report.damaged and report.begin <= core.segments.min_offset:
             core.trusted_from = min(core.trusted_from, report.begin)
         report.running = False

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Callable
 
 import pytest
 import trio
-from store_fixtures import LOG_FILE_BYTES, disk_of, put, records_of, running_store, simulated_world
+from store_fixtures import LOG_FILE_BYTES, disk_of, put, records_of, running_store, simulated_world, small_config
 from test_store_replication import TOPIC
 
 from understudy.format.properties import format_properties
 from understudy.format.record import Record
 from understudy.runtime.world import World
-from understudy.store.integrity import Integrity
+from understudy.store import integrity
+from understudy.store.integrity import SETTLE_SECONDS, Integrity
 from understudy.store.message_store import MessageStore
 from understudy.testkit.waiting import until
 
@@ -122,6 +124,95 @@ async def test_a_scrub_finds_all_damage_and_is_the_last_comparison(seed: int, au
         if not victims:
             assert store._core.trusted_from == 0
         assert COUNT - len(victims) == len(everything(store))
+
+
+async def test_what_is_old_is_compared_slowly_when_clients_have_settled(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    world = simulated_world(1)
+    await filled(world, random.Random(1))
+    async with running_store(world, small_config(scrub_bytes_per_second=1_000)) as store:
+        await trio.sleep(SETTLE_SECONDS - 1)
+        assert store.scrub_report is None
+        await trio.sleep(2)
+        # then it takes its time, and nothing is trusted before the end of it
+        report = store.scrub_report
+        assert report is not None
+        length = report.end - report.begin
+        await trio.sleep(length / 1_000 - 3)
+        assert report.running
+        assert store._core.trusted_from == report.end
+        await trio.sleep(3)
+        assert (False, COUNT) == (report.running, report.records)
+        # and readers compare nothing any more
+        monkeypatch.setattr(Integrity, "all_whole", lambda *_: pytest.fail("it was compared once more"))
+        assert len(everything(store)) == COUNT
+
+
+async def test_a_store_may_leave_what_is_old_to_its_readers(autojump_clock: object) -> None:
+    world = simulated_world(1)
+    await filled(world, random.Random(1))
+    async with running_store(world, small_config(scrub_bytes_per_second=0)) as store:
+        await trio.sleep(2 * SETTLE_SECONDS)
+        assert store.scrub_report is None
+        # and compares it when it is asked to
+        assert store._core.trusted_from > 0
+        report = store.start_scrub()
+        await until(lambda: not report.running, 10)
+        assert report.records == COUNT
+
+
+async def test_who_asks_for_a_scrub_does_not_wait_for_a_slow_one(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    monkeypatch.setattr(integrity, "_STEP_BYTES", 1_000)
+    world = simulated_world(1)
+    await filled(world, random.Random(1))
+    async with running_store(world, small_config(scrub_bytes_per_second=100)) as store:
+        await trio.sleep(SETTLE_SECONDS + 60)
+        slow = store.scrub_report
+        assert slow is not None
+        assert slow.begin < slow.position < slow.end
+        assert store.start_scrub() is slow
+        await until(lambda: not slow.running, 30)
+        assert slow.records == COUNT
+
+
+async def test_a_slow_scrub_ends_when_it_is_not_wanted_any_more(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    monkeypatch.setattr(integrity, "_STEP_BYTES", 1_000)
+    world = simulated_world(1)
+    await filled(world, random.Random(1))
+    async with running_store(world, small_config(scrub_bytes_per_second=100)) as store:
+        await trio.sleep(SETTLE_SECONDS + 60)
+        store.change_settings(small_config(scrub_bytes_per_second=0))
+        report = store.scrub_report
+        assert report is not None
+        await until(lambda: not report.running, 60)
+        assert report.position < report.end
+        assert store._core.trusted_from == report.end
+
+
+async def test_a_disk_that_fails_ends_a_scrub_and_not_the_store(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    world = simulated_world(1)
+    await filled(world, random.Random(1))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with running_store(world) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(Integrity, "_read_ahead", fail)
+            report = store.start_scrub()
+            await until(lambda: not report.running, 10)
+        assert report.position == report.begin
+        assert store._core.trusted_from == report.end
+        again = store.start_scrub()
+        await until(lambda: not again.running, 10)
+        assert again.records == COUNT
 
 
 async def test_properties_that_lost_their_length_cost_their_message(autojump_clock: object) -> None:
