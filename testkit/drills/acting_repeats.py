@@ -17,7 +17,7 @@ from enum import Enum
 
 import attrs
 
-from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, SILENT
+from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, SILENT, SLOW
 from understudy.testkit.history import Violation
 
 SYNC_SECONDS = 1.0
@@ -36,6 +36,8 @@ COMMIT_SECONDS = 5.0
 NEAR_SECONDS = 25.0
 """How long a fault may keep a slave from having what its master acknowledged, or from giving it back: half a connection
 lives for 20 s."""
+SLOW_SECONDS = SLOW.delay_seconds[1]
+"""How long a slow link may hold up a copy."""
 FLUSH_SECONDS = 10.5
 """How long bytes may wait to be flushed with ``ASYNC_FLUSH``: ``flushCommitLogThoroughInterval`` and one round."""
 
@@ -118,6 +120,12 @@ class Repeat:
             for moment in moments
         )
 
+    def slowed(self, seconds: float) -> bool:
+        """Return whether a link of its group was slow at *seconds*: copies came late."""
+        return any(
+            met.kind == "slow" and met.host in self.hosts and met.begin <= seconds <= met.end for met in self.met
+        )
+
     def acting_since(self, lost: Met) -> float:
         """Return since when a slave may have acted when *lost* met it, or until it was over; infinity: none did."""
         return min(
@@ -178,6 +186,7 @@ class Allowance:
         deaf: only where a slave was away until then; *before* then counts from when it was.
         unserved: only where the fault took the last name server that was there.
         unknown: only where the slave that acted had not got the master's copy: it looks for that one in its log.
+        late_copies: *before* is longer by as long as a slow link holds up a copy.
         commits: also a plain message that was consumed then, where so many members were away that locks were lost: its
             commit was known to the lost member only, and who has to lock again asks for the committed offset.
             *before* is longer by as long as it may take to commit.
@@ -196,6 +205,7 @@ class Allowance:
     deaf: bool = False
     unserved: bool = False
     unknown: bool = False
+    late_copies: bool = False
     commits: bool = False
 
     def covers(self, repeat: Repeat) -> bool:
@@ -205,6 +215,8 @@ class Allowance:
         if not (repeat.delayed or (self.commits and repeat.unlocked)):
             return False
         before = self.before if repeat.delayed else self.before + COMMIT_SECONDS
+        if self.late_copies and repeat.slowed(repeat.came[0]):
+            before += SLOW_SECONDS
         moments = (repeat.due, repeat.came[0]) if self.acting else (repeat.due,)
         return any(
             met.kind in self.faults
@@ -252,6 +264,7 @@ ALLOWED = (
         before=NOTICE_SECONDS - GROUP_TIMEOUT_SECONDS,
         after=GROUP_TIMEOUT_SECONDS + 2 * NOTICE_SECONDS,
         unknown=True,
+        late_copies=True,
     ),
     Allowance(
         "acting slave lost",
@@ -340,6 +353,8 @@ def allowed_table() -> str:
         when = f"from {abs(row.before):g} s {'before' if row.before > 0 else 'after'} {begin} to {end}"
         if row.acting:
             when += ", or delivered late then"
+        if row.late_copies:
+            when += f"; from {SLOW_SECONDS:g} s earlier on a slow link"
         if row.commits:
             when += f"; plain messages from {row.before + COMMIT_SECONDS:g} s before, if locks were lost"
         lines.append(f"| {row.name} | {row.why} | {faults} | {when} |")

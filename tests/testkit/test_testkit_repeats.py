@@ -127,6 +127,22 @@ def test_a_slave_that_was_away_may_be_shown_no_master_by_the_first_name_server_t
 
 
 @pytest.mark.parametrize(
+    ("due", "slow", "allowed"),
+    [
+        pytest.param(108.7, Met("slow", Home.SLAVE, 90.0, 115.0, host="c2"), True, id="the copy was under way"),
+        pytest.param(108.5, Met("slow", Home.SLAVE, 90.0, 115.0, host="c2"), False, id="it was there by then"),
+        pytest.param(108.7, Met("slow", Home.SLAVE, 90.0, 105.0, host="c2"), False, id="the link was quick again"),
+        pytest.param(108.7, Met("slow", Home.OTHER, 90.0, 115.0, host="c3"), False, id="another link"),
+    ],
+)
+def test_a_copy_may_be_late_on_a_slow_link_when_a_slave_begins_to_act(due: float, slow: Met, allowed: bool) -> None:
+    cut = Met("cut-off-servers", Home.MASTER, 100.0, 120.0, host="c1")
+    found = attrs.evolve(repeat(due, cut, slow), hosts=frozenset({"c1", "c2"}))
+    counts, violations = judge([found])
+    assert (dict(counts), bool(violations)) == ({"both at once": 1} if allowed else {}, not allowed)
+
+
+@pytest.mark.parametrize(
     "found",
     [
         pytest.param(repeat(99.5), id="no fault at all"),
