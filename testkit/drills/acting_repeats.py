@@ -4,8 +4,7 @@ A row says for which fault of whose host, and when the message must have been du
 fault. What is in no row must not happen: progress is replicated within half a second, a returning master takes over
 what its slaves know, and a broker that was away asks before it delivers.
 
-The same for what may be lost: only what ``flushDiskType=ASYNC_FLUSH`` had not written when the power failed, and only
-where another host met a fault near it: a master takes back from its slaves what it has lost.
+What may be lost stands in :mod:`~understudy.testkit.drills.acting_losses`.
 """
 
 from __future__ import annotations
@@ -395,22 +394,3 @@ def with_unserved(met: Sequence[Met], servers: Iterable[str]) -> tuple[Met, ...]
         }
 
     return tuple(attrs.evolve(each, unserved=unserved(each)) for each in met)
-
-
-def may_be_lost(acknowledged: float, due: float | None, met: Iterable[Met]) -> bool:
-    """Return whether an acknowledged message may be missing.
-
-    It may when it was not on the disk of a master whose power failed, and another host met a fault near that: then its
-    slaves may not have it either, or cannot give it back in time.
-
-    Args:
-        acknowledged: virtual time of the answer.
-        due: of a delayed message, when it was due; its copy is written then, by whichever group takes it.
-        met: the faults of the run, seen from its group.
-    """
-    met = tuple(met)
-    return any(
-        ((each.home is Home.MASTER and each.took(acknowledged)) or (due is not None and each.took(due)))
-        and any(other.host != each.host and each.near(other) for other in met)
-        for each in met
-    )

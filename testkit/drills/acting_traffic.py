@@ -15,7 +15,8 @@ from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import Producer
 from understudy.mqclient.sending import SendStatus
 from understudy.testkit.drills.acting_kinds import DELAYED, ORDERED, TIMED, Kind
-from understudy.testkit.drills.acting_repeats import Home, Met, Repeat, may_be_lost
+from understudy.testkit.drills.acting_losses import may_be_lost
+from understudy.testkit.drills.acting_repeats import Home, Met, Repeat
 from understudy.testkit.history import History, Verdict
 
 TOPIC, READERS = "orders", "readers"

@@ -109,10 +109,24 @@ class RingWatch:
         if len({store.max_physical_offset for store in stores}) != 1 or read != {wanted}:
             return False
         begin = max(0, *(store.min_physical_offset for store in stores))
-        if len({_content(store, begin, store.max_physical_offset) for store in stores}) != 1:
+        alike = len({_content(store, begin, store.max_physical_offset) for store in stores}) == 1
+        if not alike and not (self._could_not_be_asked(group) and all(_but_holes(stores[0], each) for each in stores)):
             problem = f"the logs of {group} differ"
             self.problems.extend(() if problem in self.problems else (problem,))  # asked again and again
         return True
+
+    def _could_not_be_asked(self, group: str) -> bool:
+        """Return whether a slave of *group* may have been away when its master came back from a loss of power."""
+        home = self._ring.container_of(group, 0)
+        slaves = {self._ring.container_of(group, number) for number in range(1, self._ring.replicas)} - {home}
+        lost = [each for each in self._accidents if each.fault.host == home and each.fault.kind == "power"]
+        return self._master_lost(group) and any(
+            other.fault.host in slaves
+            and other.began_at <= each.ended_at + CALM_SECONDS
+            and each.ended_at <= other.ended_at + CALM_SECONDS
+            for each in lost
+            for other in self._accidents
+        )
 
     def calm(self, hosts: Sequence[str], but: Accident | None = None) -> bool:
         """Return whether nothing is left of any accident of *hosts*, *but* that one."""
@@ -320,6 +334,18 @@ def _parted(master: MessageStore, slave: MessageStore) -> bool:
     end = min(master.max_physical_offset, slave.max_physical_offset)
     begin = max(0, master.min_physical_offset, slave.min_physical_offset)
     return slave.max_physical_offset > end or _content(master, begin, end) != _content(slave, begin, end)
+
+
+def _but_holes(master: MessageStore, slave: MessageStore) -> bool:
+    """Return whether the logs are alike outside of holes that *master* has noted: it did not get those bytes back."""
+    begin, end, hole = max(0, master.min_physical_offset), master.max_physical_offset, master.hole
+    if hole is None or _content(master, begin, hole) != _content(slave, begin, hole):
+        return False
+    found, repair = None, master.repair(hole)
+    while found is None and (part := slave.slice(hole, end - hole)):
+        found = repair.differs_at(hole, part)
+        hole += len(part)
+    return found is None
 
 
 def _content(store: MessageStore, begin: int, end: int) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from understudy.testkit.drills.acting_losses import may_be_lost
 from understudy.testkit.drills.acting_repeats import (
     ALLOWED,
     FLUSH_SECONDS,
@@ -16,7 +17,6 @@ from understudy.testkit.drills.acting_repeats import (
     Repeat,
     allowed_table,
     judge,
-    may_be_lost,
     with_unserved,
 )
 from understudy.testkit.drills.acting_traffic import SimulatedTraffic

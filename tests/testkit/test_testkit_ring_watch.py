@@ -12,6 +12,7 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
+from understudy.testkit.drills.acting_faults import Accident, Fault
 from understudy.testkit.drills.acting_traffic import READERS, TOPIC
 from understudy.testkit.drills.acting_watch import RingWatch
 from understudy.testkit.drills.ring import Ring
@@ -20,6 +21,18 @@ from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
+
+
+async def come_back_alone(cluster: SimCluster, watch: RingWatch) -> None:
+    """Let the host of the first group's master come back while the other one stands still."""
+    cluster.freeze("c2")
+    await cluster.restart("c1")
+
+    def online() -> bool:
+        master = watch.broker("g0", 0)
+        return master is not None and not master.registration.isolated
+
+    await until(online, 90)
 
 
 def test_a_slave_stands_apart_only_where_its_master_may_have_lost_what_it_has() -> None:
@@ -51,7 +64,7 @@ def test_a_slave_stands_apart_only_where_its_master_may_have_lost_what_it_has() 
             await ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
             await commit(0)
             await until(strict.converged, 10)
-            # given a master that lost one of its messages with its power
+            # given a master that lost one of its messages with its power, and could not ask its slave for it
             async with open_producer(cluster.client_world("writer"), cluster.name_servers, "writers") as producer:
                 for _ in range(2):
                     await producer.send(Message(TOPIC, b"x"), queue=MessageQueue(TOPIC, "g0", 0))
@@ -60,7 +73,8 @@ def test_a_slave_stands_apart_only_where_its_master_may_have_lost_what_it_has() 
             slave = strict.broker("g0", 1)
             assert slave is not None
             await cluster.kill("c1", power=True)
-            await cluster.restart("c1")
+            await come_back_alone(cluster, strict)
+            cluster.unfreeze("c2")
             await until(strict.complete, 60)
             master = strict.broker("g0", 0)
             assert master is not None
@@ -80,3 +94,50 @@ def test_a_slave_stands_apart_only_where_its_master_may_have_lost_what_it_has() 
             assert (answer.code, slave.presence.parted) == (ResponseCode.SUCCESS, False)
 
     run_seed(scenario, 3)
+
+
+def test_a_hole_of_a_master_that_could_not_ask_its_slave_is_no_difference() -> None:
+    async def scenario(source: random.Random) -> None:
+        ring = Ring(replicas=2)
+        async with SimCluster(source) as cluster:
+            await ring.start(cluster, {"flushDiskType": "ASYNC_FLUSH"})
+            power = Accident(cluster, Fault("power", "c1"), ring.hosts)
+            pause = Accident(cluster, Fault("pause", "c2"), ring.hosts)
+            watches = [RingWatch(cluster, ring, lambda group: True, met) for met in ([power, pause], [power])]
+            away, there = watches
+            await until(away.complete, 60)
+            async with open_producer(cluster.client_world("writer"), cluster.name_servers, "writers") as producer:
+                for number in range(3):
+                    master = away.broker("g0", 0)
+                    assert master is not None
+                    if number == 1:
+                        middle = master.store.max_physical_offset
+                    await producer.send(Message(TOPIC, b"x" * 200), queue=MessageQueue(TOPIC, "g0", 0))
+                await trio.sleep(15)
+            # given a master with damage in the middle of its log that comes back while its slave stands still
+            power.began_at = trio.current_time()
+            await cluster.kill("c1", power=True)
+            cluster.host("c1").disk.damage(
+                "/data/g0-0/commitlog/" + "0" * 20, lambda data: data[: middle + 100] + bytes(50) + data[middle + 150 :]
+            )
+            cluster.host("c1").disk.remove("/data/g0-0/recovery.mark")
+            power.ended_at = pause.began_at = trio.current_time()
+            await come_back_alone(cluster, away)
+            cluster.unfreeze("c2")
+            pause.ended_at = trio.current_time()
+            await until(away.complete, 60)
+            master = away.broker("g0", 0)
+            assert master is not None
+            for queue_id, offset in ((0, 3), (1, 0)):
+                for broker_id in range(2):
+                    broker = away.broker("g0", broker_id)
+                    assert broker is not None
+                    broker.groups.get(READERS)
+                master.offsets.commit(READERS, TOPIC, queue_id, offset)
+            # then nothing but what it lost is missing, which counts where the slave could have been asked
+            for watch in watches:
+                await until(lambda watch=watch: watch._group_converged("g0"), 60)  # type: ignore[misc]
+            assert master.store.hole == middle
+            assert ([], ["the logs of g0 differ"]) == (away.problems, there.problems)
+
+    run_seed(scenario, 1)
