@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -14,6 +12,8 @@ from understudy.format import names
 from understudy.mqadmin.command import CommandFailedError, Context
 from understudy.mqadmin.message_queries import TOOLS_GROUP
 from understudy.mqadmin.options import UsageError
+from understudy.mqadmin.undo_file import DONE, REFUSED, UNKNOWN, UndoFile
+from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.pull import PullRequest, pull
 from understudy.mqclient.queue import MessageQueue
@@ -52,29 +52,36 @@ def places_of(text: str) -> list[Place]:
     return found
 
 
+def chosen_of(context: Context) -> list[tuple[Place, str]]:
+    """Return the places that the operator named, and what is to become of each. Raises :class:`UsageError`."""
+    chosen = [
+        (place, choice) for choice in CHOICES if choice in context.values for place in places_of(context.values[choice])
+    ]
+    if len({place for place, _ in chosen}) < len(chosen):
+        raise UsageError("a half message is named twice")
+    return chosen
+
+
 async def decide(
-    context: Context, address: str, broker_name: str, rows: Sequence[dict[str, Any]], undo: Path
+    context: Context, undo: UndoFile, chosen: Sequence[tuple[Place, str]], rows: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Commit or roll back the half messages that the operator named; without ``--yes`` only say what would be done.
 
     Args:
         context: of the command.
-        address: of the broker that looks after them, ``host:port``.
-        broker_name: its name.
-        rows: of its answer, half messages only.
-        undo: gets every message as it was, before anything is decided.
+        undo: gets every message as it was before anything is decided, and then what became of each.
+        chosen: the places, see :func:`chosen_of`.
+        rows: what the broker says about these places.
 
     Returns:
         What was decided, or would be.
 
     Raises:
-        CommandFailedError: one is not among *rows*, is not stuck, or there is nothing to write to.
-        UsageError: what was named is no place.
-        ClientError: the broker refuses, or does not answer.
+        CommandFailedError: one is not among *rows*, is not stuck, there is nothing to write to, or the broker refuses
+            or does not answer a decision; then it says what became of each.
+        ClientError: the broker does not hand out what is to be decided.
     """
-    chosen = [(place, choice) for choice in CHOICES if choice in context.values for place in _named(context, choice)]
-    if len({place for place, _ in chosen}) < len(chosen):
-        raise UsageError("a half message is named twice")
+    address, broker_name = undo.address, undo.broker_name
     known = {row["place"]: row for row in rows}
     for place, _ in chosen:
         row = known.get(str(place))
@@ -83,34 +90,31 @@ async def decide(
         if not row["stuck"]:
             raise CommandFailedError(f"{place}: {row['why']}")
     halves = [(await _half(context, address, broker_name, place), place, choice) for place, choice in chosen]
-    done = [_entry(half, place, choice) for half, place, choice in halves]
+    entries = [_entry(half, place, choice) for half, place, choice in halves]
     if "yes" not in context.values:
-        for each in done:
+        for each in entries:
             context.output.line(f"would {_sentence(each)}")
         context.output.line("Nothing was done; --yes does it.")
-        return done
-    try:
-        with undo.open("x", encoding="utf-8") as file:  # it must never take the place of an older one
-            json.dump({"brokerAddr": address, "brokerName": broker_name, "decided": done}, file, indent=2)
-    except OSError as error:
-        raise CommandFailedError(f"{undo}: {error.strerror}; nothing was done, for it could not be undone") from None
-    for (half, place, choice), each in zip(halves, done, strict=True):
-        ext = {
-            "producerGroup": half.properties[_GROUP],
-            "tranStateTableOffset": str(place.offset),
-            "commitLogOffset": str(half.commit_log_offset),
-            "commitOrRollback": str(int(CHOICES[choice])),
-            "fromTransactionCheck": "true",
-            "bname": broker_name,
-        }
-        await context.session.call(address, RequestCode.END_TRANSACTION, ext)
-        context.output.line(f"done: {_sentence(each)}")
-    context.output.line(f"{undo} has the messages as they were.")
-    return done
-
-
-def _named(context: Context, choice: str) -> list[Place]:
-    return places_of(context.values[choice])
+        return entries
+    with undo.created(entries):
+        for number, (half, place, choice) in enumerate(halves):
+            ext = {
+                "producerGroup": half.properties[_GROUP],
+                "tranStateTableOffset": str(place.offset),
+                "commitLogOffset": str(half.commit_log_offset),
+                "commitOrRollback": str(int(CHOICES[choice])),
+                "fromTransactionCheck": "true",
+                "bname": broker_name,
+            }
+            try:
+                await context.session.call(address, RequestCode.END_TRANSACTION, ext)
+            except ClientError as error:
+                undo.failed(number, REFUSED if isinstance(error, BrokerError) else UNKNOWN)
+                raise CommandFailedError(f"{place}: {error}; {undo.summary()}") from error
+            undo.note(number, DONE)
+            context.output.line(f"done: {_sentence(entries[number])}")
+    context.output.line(f"{undo.path} has the messages as they were.")
+    return entries
 
 
 async def _half(context: Context, address: str, broker_name: str, place: Place) -> ReceivedMessage:

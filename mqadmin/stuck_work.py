@@ -7,7 +7,8 @@ from typing import Any
 
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import UsageError, flag, value
-from understudy.mqadmin.stuck_actions import CHOICES, decide
+from understudy.mqadmin.stuck_actions import CHOICES, chosen_of, decide
+from understudy.mqadmin.undo_file import UndoFile
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.remoting.codes import ResponseCode
@@ -66,12 +67,14 @@ async def _decide(context: Context) -> Any:
     address = context.values.get("b")
     if address is None:
         raise UsageError("name the broker (-b) that looks after the half messages; stuckWork -t half shows it")
-    answer = await cluster.stuck_work(context.session, address, kind="half")
+    chosen = chosen_of(context)
+    places = ",".join(f"{place.queue}:{place.offset}" for place, _ in chosen)
+    answer = await cluster.stuck_work(context.session, address, kind="half", places=places)
     if not answer["active"]:
         raise CommandFailedError(f"{address} does not look after them: {answer['activeReason']}")
     now_ms = context.session.world.clock.wall_ms()
     undo = Path(context.values.get("undo") or f"stuckWork-{address.replace(':', '-')}-{now_ms}.json")
-    return await decide(context, address, answer["brokerName"], answer["rows"], undo)
+    return await decide(context, UndoFile(undo, address, answer["brokerName"]), chosen, answer["rows"])
 
 
 async def _brokers(context: Context) -> list[str]:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from understudy.broker import delay
-from understudy.broker.admin.answers import json_answer
+from understudy.broker.admin.answers import long_json_answer
 from understudy.broker.stuck_work import DELAY, HALF, KINDS, POP, TIMER, Look, Waiting
 from understudy.broker.transactions.checking import rules_of
+from understudy.broker.transactions.half import Half
 from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.pace import Pace
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
 MOST_HALVES = 1_000
-"""Half messages of one answer."""
+"""Half messages of one answer, and places of one question."""
+_MOST_DIGITS = 18
 
 
 def register(broker: Broker, server: RemotingServer) -> None:
@@ -35,19 +38,25 @@ class StuckWorkAdmin:
         self._broker = broker
 
     async def answer(self, connection: Connection, command: Command) -> Command:
-        """Return what waits: all of it, or one kind, or what belongs to one group (957)."""
+        """Return what waits: all of it, or one kind, or what belongs to one group (957).
+
+        ``places`` asks for the half messages at ``QUEUE:OFFSET,QUEUE:OFFSET`` only. ``more`` is not 0 when there are
+        more half messages of those that were asked for: at least as many.
+        """
         broker, kind, group = self._broker, optional(command, "kind"), optional(command, "group")
         if kind is not None and kind not in KINDS:
             remark = f"kind must be one of {', '.join(KINDS)}, not {kind}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+        places = optional(command, "places")
+        halves: list[Half] = []
+        if places is not None:
+            halves = await broker.transactions.undecided_at(_places_of(places))
+        elif kind in (None, HALF):
+            halves = await broker.transactions.undecided(MOST_HALVES + 1, group)
         rules, look = broker.session.rules, self._look()
-        rows: list[Waiting] = []
-        halves = 0
-        if kind in (None, HALF):
-            found = await self._halves(look, group)
-            halves = len(found)
-            rows += found[:MOST_HALVES]
-        if group is None:
+        async with Pace(broker.world) as pace:
+            rows = await pace.run(self._halves(look, halves[:MOST_HALVES]))
+        if group is None and places is None:
             rows += [*self._pops(look)] if kind in (None, POP) else []
             rows += [*self._timer(look)] if kind in (None, TIMER) else []
             rows += [*self._levels(look)] if kind in (None, DELAY) else []
@@ -56,29 +65,28 @@ class StuckWorkAdmin:
             "brokerId": broker.identity.broker_id,
             "active": rules.active,
             "activeReason": rules.reason,
-            "more": max(halves - MOST_HALVES, 0),
+            "more": max(len(halves) - MOST_HALVES, 0),
             "rows": [dict(each.to_json()) for each in rows],
         }
-        return json_answer(command, body)
+        async with Pace(broker.world) as pace:
+            return await long_json_answer(command, body, pace)
 
     def _look(self) -> Look:
         rules = self._broker.session.rules
         return Look(self._broker.world.clock.wall_ms(), rules.active, rules.reason)
 
-    async def _halves(self, look: Look, group: str | None) -> list[Waiting]:
-        broker, config = self._broker, self._broker.options.broker
-        rules = rules_of(config, broker.options.store)
-        halves = await broker.transactions.undecided(MOST_HALVES + 1)
-        return [
-            look.half(
-                half,
-                rules,
-                len([each for each in broker.producers.in_turn(half.group or "") if each.alive]),
-                config.transaction_check_interval,
-            )
-            for half in halves
-            if group in (None, half.group)
-        ]
+    def _halves(self, look: Look, halves: Sequence[Half]) -> Generator[None, None, list[Waiting]]:
+        broker, interval_ms = self._broker, self._broker.options.broker.transaction_check_interval
+        rules = rules_of(broker.options.broker, broker.options.store)
+        alive: dict[str, int] = {}  # a group is counted once, not with each of its half messages
+        rows = []
+        for half in halves:
+            group = half.group or ""
+            if group not in alive:
+                alive[group] = sum(each.alive for each in broker.producers.in_turn(group))
+            rows.append(look.half(half, rules, alive[group], interval_ms))
+            yield
+        return rows
 
     def _pops(self, look: Look) -> Sequence[Waiting]:
         pops, timer = self._broker.pops, self._broker.timer
@@ -106,3 +114,15 @@ class StuckWorkAdmin:
                 due_ms = broker.store.store_time_of(names.SCHEDULE_TOPIC, queue, at) + level_ms
                 rows.append(look.level(level, waiting, due_ms))
         return rows
+
+
+def _places_of(text: str) -> list[tuple[int, int]]:
+    """Return half queues and offsets in them. Raises :class:`CommandError`."""
+    parts = [part.partition(":") for part in text.split(",")]
+    numbers = [number for queue, _, offset in parts for number in (queue, offset)]
+    if len(parts) > MOST_HALVES or not all(
+        each.isascii() and each.isdecimal() and len(each) <= _MOST_DIGITS for each in numbers
+    ):
+        remark = f"places must be QUEUE:OFFSET with commas between, {MOST_HALVES} at the most"
+        raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+    return [(int(queue), int(offset)) for queue, _, offset in parts]

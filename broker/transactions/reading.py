@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import attrs
 import trio
@@ -70,6 +71,55 @@ class HalfReader:
             await self._learn_ops(ledger, number, op_done)
         await self._learn_halves(queues, found)
         return queues, found
+
+    async def undecided(self, queues: Iterable[HalfQueue], most: int, group: str | None) -> list[Half]:
+        """Return the newest copies of half messages that nobody has decided, in the order of their queues.
+
+        What comes in while this reads is left to the next question: however much does, this comes to its end.
+
+        Args:
+            queues: what is known of each.
+            most: how many at the most.
+            group: only those of this producer group; ``None`` for all.
+        """
+        found: list[Half] = []
+        for queue in list(queues):
+            at, end = queue.ledger.done, self._store.max_queue_offset(names.HALF_TOPIC, queue.number)
+            while at < end and len(found) < most:
+                records, following = self.read(names.HALF_TOPIC, queue.number, at, min(BATCH, end - at))
+                if not records and following <= at:
+                    break
+                for half in filter(None, map(Half.of, records)):
+                    if group not in (None, half.group):
+                        continue
+                    newest: Half | None = half
+                    if queue.ledger.is_decided(half.offset):  # perhaps only stored anew, since the reading began
+                        copy = queue.ledger.newest(half.identity)
+                        newest = None if copy is None or copy < end else self._undecided_at(queue, copy)
+                    if newest is not None:
+                        found.append(newest)
+                at = following
+                await trio.lowlevel.checkpoint()
+        return found[:most]
+
+    async def undecided_at(self, queues: dict[int, HalfQueue], places: Sequence[tuple[int, int]]) -> list[Half]:
+        """Return the half messages that stand at *places* (half queue and offset in it), and that nobody has decided.
+
+        What is no place of one is left out.
+        """
+        found = []
+        for number, offset in places:
+            queue = queues.get(number)
+            half = None if queue is None else self._undecided_at(queue, offset)
+            found += [] if half is None else [half]
+            await trio.lowlevel.checkpoint()
+        return found
+
+    def _undecided_at(self, queue: HalfQueue, offset: int) -> Half | None:
+        if queue.ledger.is_decided(offset):
+            return None
+        records, _ = self.read(names.HALF_TOPIC, queue.number, offset, 1)
+        return Half.of(records[0]) if records and records[0].queue_offset == offset else None
 
     def read(self, topic: str, number: int, at: int, most: int = BATCH) -> tuple[list[Record], int]:
         """Return messages of a queue from offset *at* on, and where those that follow begin.

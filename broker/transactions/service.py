@@ -8,7 +8,7 @@ Source: TransactionalMessageServiceImpl.java, TransactionalMessageCheckService.j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 import trio
@@ -228,20 +228,16 @@ class Transactions:
             self._write_ops(queue)
         return parts.store.max_physical_offset
 
-    async def undecided(self, most: int) -> list[Half]:
-        """Return the newest copies of half messages that nobody has decided, *most* at the most, the oldest first."""
-        queues, found = self._queues if self.opened.is_set() else (await self._reader.learn())[0], list[Half]()
-        for queue in list(queues.values()):
-            at = queue.ledger.done
-            while len(found) < most:
-                records, following = self._reader.read(names.HALF_TOPIC, queue.number, at)
-                if not records and following <= at:
-                    break
-                halves = filter(None, map(Half.of, records))
-                found += [half for half in halves if not queue.ledger.is_decided(half.offset)]
-                at = following
-                await trio.lowlevel.checkpoint()
-        return found[:most]
+    async def undecided(self, most: int, group: str | None = None) -> list[Half]:
+        """Return what nobody has decided; see :meth:`~understudy.broker.transactions.reading.HalfReader.undecided`."""
+        return await self._reader.undecided((await self._known()).values(), most, group)
+
+    async def undecided_at(self, places: Sequence[tuple[int, int]]) -> list[Half]:
+        """Return what nobody has decided of what stands at *places*: half queue and offset in it."""
+        return await self._reader.undecided_at(await self._known(), places)
+
+    async def _known(self) -> dict[int, HalfQueue]:
+        return self._queues if self.opened.is_set() else (await self._reader.learn())[0]
 
     def resume(self, physical_offset: int) -> Refusal | None:
         """Have a half message that was given up checked again; call it while :attr:`opened` is set.

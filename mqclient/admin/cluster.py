@@ -67,7 +67,7 @@ async def roster(session: Session, address: str) -> dict[str, Any]:
 
 
 async def stuck_work(
-    session: Session, address: str, *, kind: str | None = None, group: str | None = None
+    session: Session, address: str, *, kind: str | None = None, group: str | None = None, places: str | None = None
 ) -> dict[str, Any]:
     """Return what waits in the broker at *address*, and why (a request of ours).
 
@@ -76,8 +76,10 @@ async def stuck_work(
         address: ``host:port``.
         kind: ``half``, ``pop``, ``timer`` or ``delay``; all of them when ``None``.
         group: only half messages of this producer group.
+        places: only half messages that stand there, ``QUEUE:OFFSET`` with commas between.
     """
-    ext = {name: value for name, value in (("kind", kind), ("group", group)) if value is not None}
+    wanted = (("kind", kind), ("group", group), ("places", places))
+    ext = {name: value for name, value in wanted if value is not None}
     return json_body(await session.call(address, RequestCode.LIST_STUCK_WORK, ext))
 
 

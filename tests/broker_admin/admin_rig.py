@@ -177,7 +177,7 @@ class Handlers:
 ROLE = Role("ASYNC_MASTER", 0)
 
 
-async def no_halves(most: int) -> list[Half]:
+async def no_halves(most: int, group: str | None) -> list[Half]:
     return []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import stat
 from base64 import b64decode
 from pathlib import Path
 
@@ -117,7 +118,9 @@ def test_half_messages_of_a_lost_producer_are_decided_by_hand(tmp_path: Path) ->
                 popped = [await pop(producer.session, wanted) for _ in range(8)]
             assert sorted(each.message.body for batch in popped for each in batch) == [b"one", b"two"]
             # and the file has everything that is needed to send them again; it is never written over
-            kept = json.loads(undo.read_text())["decided"]
+            kept = json.loads(undo.read_text())["decisions"]
+            assert [each["outcome"] for each in kept] == ["done"] * 3
+            assert stat.S_IMODE(undo.stat().st_mode) == 0o600
             assert [(each["choice"], b64decode(each["bodyBase64"])) for each in kept] == [
                 ("commit", b"one"),
                 ("commit", b"two"),
@@ -173,5 +176,36 @@ def test_a_decision_is_not_made_when_it_cannot_be_written_down_or_is_named_twice
                 await shell(cluster, f"stuckWork -b {address} --rollback 0:0 --commit 0:0 --yes")
             assert older.read_text() == "kept"
             assert "half queue 0, offset 0" in await shell(cluster, "stuckWork -t half")
+
+    run_seed(scenario, 1)
+
+
+def test_what_stands_behind_many_of_another_group_is_found_and_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("understudy.broker.admin.stuck_work.MOST_HALVES", 3)
+
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            await cluster.start_name_server("n1")
+            await cluster.start_container("c1", [{"brokerName": "broker-a"}])
+            address = cluster.brokers("c1")["broker-a"].identity.address
+            for group, count in (("others", 5), ("payers", 1)):
+                async with open_transaction_producer(
+                    cluster.client_world(), cluster.name_servers, group, undecided
+                ) as producer:
+                    for _ in range(count):
+                        await producer.send(Message("orders", b"x", {}), unknown)
+            await trio.sleep(10)
+            # given more of another group in front than an answer has
+            printed = await shell(cluster, "stuckWork -t half -g payers")
+            assert "half queue 0, offset 5" in printed
+            assert "and more half messages" not in printed
+            assert "and more half messages" in await shell(cluster, "stuckWork -t half -g others")
+            # then the one behind them can be decided
+            undo = tmp_path / "undo.json"
+            done = await shell(cluster, f"stuckWork -b {address} --commit 0:5 --yes --undo {undo}")
+            assert done.count("done: commit") == 1
+            assert "Nothing is stuck." in await shell(cluster, "stuckWork -t half -g payers")
 
     run_seed(scenario, 1)
