@@ -23,7 +23,7 @@ from understudy.mqclient import producer as trio_producer
 from understudy.mqclient import pull_consumer as trio_pull_consumer
 from understudy.mqclient import push_consumer as trio_push_consumer
 from understudy.mqclient import transactions as trio_transactions
-from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, check_listener
+from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, Role, check_listener
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.pop_consumer import PopConsumerOptions
 from understudy.mqclient.popped import PoppedMessage
@@ -273,7 +273,7 @@ class PopConsumer:
 
         Else as :func:`understudy.mqclient.pop_consumer.run_pop_listener`.
         """
-        listen = _in_loop(listener)
+        listen = _in_loop(listener, Role.POP_LISTENER)
         await self._call(trio_pop_consumer.run_pop_listener, self._inner, listen)
 
 
@@ -320,7 +320,7 @@ async def open_transaction_producer(
         check: says what was decided about a half message, as a task of this loop.
         options: see :class:`ProducerOptions`.
     """
-    ask = _in_loop(check)
+    ask = _in_loop(check, Role.CHECK)
     manager = partial(trio_transactions.open_transaction_producer, real_world(), name_servers, group, ask, options)
     async with opened(shared_portal(), manager) as (calls, inner):
         yield TransactionProducer(calls, inner)
@@ -375,8 +375,7 @@ async def open_push_consumer(
         listener: takes batches of messages.
         options: see :class:`PushConsumerOptions`.
     """
-    check_listener(listener)
-    listen = _in_loop(listener)
+    listen = _in_loop(listener, Role.LISTENER)
     manager = partial(
         trio_push_consumer.open_push_consumer, real_world(), name_servers, group, subscriptions, listen, options
     )
@@ -391,8 +390,9 @@ def _now(call: Callable[[], T]) -> Callable[[], Awaitable[T]]:
     return asked
 
 
-def _in_loop(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Awaitable[T]]:
+def _in_loop(call: Callable[P, Coroutine[Any, Any, T]], role: Role) -> Callable[P, Awaitable[T]]:
     """Return a function for the portal that runs *call* as a task of the loop that runs now."""
+    check_listener(call, role)
     loop = asyncio.get_running_loop()
 
     async def asked(*args: P.args, **named: P.kwargs) -> T:

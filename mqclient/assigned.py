@@ -7,6 +7,7 @@ import trio
 
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.waiting_batches import WaitingBatches
 from understudy.mqclient.window import Window
 from understudy.runtime.signal import Signal
 
@@ -18,6 +19,7 @@ class AssignedQueue:
     Attributes:
         queue: which.
         window: pulled and unfinished messages.
+        waiting: where its batches wait for a listener, among those of other queues.
         pulling: cancelled to stop pulling; consumption of what is in flight goes on.
         dropped: the queue is to be given back: nothing new starts.
         released: the queue may have another owner: results no longer count.
@@ -31,6 +33,7 @@ class AssignedQueue:
 
     queue: MessageQueue
     window: Window = attrs.field(factory=Window)
+    waiting: WaitingBatches = attrs.field(factory=WaitingBatches)
     pulling: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     dropped: bool = False
     released: bool = False
@@ -49,6 +52,7 @@ class AssignedQueue:
     def drop(self) -> None:
         """Stop pulling and starting."""
         self.dropped = True
+        self.waiting.forget(len(self.window))
         self.pulling.cancel()
         self.wake()
 
@@ -59,7 +63,8 @@ class AssignedQueue:
 
     def restart(self, offset: int) -> None:
         """Forget what was pulled and go on from *offset*; batches in flight no longer count."""
-        self.window = Window()
+        left, self.window = self.window, Window()
+        self.waiting.forget(len(left))
         self.next_offset = offset
 
 
@@ -75,3 +80,8 @@ class Batch:
     def counts(self) -> bool:
         """Whether what becomes of it still matters: its queue is ours, and was not set to another offset."""
         return not self.assigned.released and self.window is self.assigned.window
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a listener may begin with it."""
+        return not self.assigned.dropped and self.window is self.assigned.window

@@ -22,7 +22,7 @@ from understudy.mqclient import producer as trio_producer
 from understudy.mqclient import pull_consumer as trio_pull_consumer
 from understudy.mqclient import push_consumer as trio_push_consumer
 from understudy.mqclient import transactions as trio_transactions
-from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, check_arguments
+from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, Role, check_plain_listener
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.pop_consumer import PopConsumerOptions
 from understudy.mqclient.popped import PoppedMessage
@@ -267,6 +267,7 @@ class PopConsumer:
 
         Else as :func:`understudy.mqclient.pop_consumer.run_pop_listener`.
         """
+        check_plain_listener(listener, Role.POP_LISTENER)
         self._portal.call(self._run, listener)
 
     async def _run(self, listener: PopListener) -> None:
@@ -323,6 +324,7 @@ def open_transaction_producer(
         check: a plain function, called in threads, that says what was decided about a half message.
         options: see :class:`ProducerOptions`.
     """
+    check_plain_listener(check, Role.CHECK)
 
     async def ask(message: ReceivedMessage) -> TransactionState:
         return await trio.to_thread.run_sync(check, message)
@@ -383,7 +385,7 @@ def open_push_consumer(
         options: see :class:`PushConsumerOptions`.
     """
     chosen = options or PushConsumerOptions()
-    check_arguments(listener)
+    check_plain_listener(listener)
     limiter_of = partial(trio.CapacityLimiter, chosen.consume_tasks)
     limiters: list[trio.CapacityLimiter] = []
 

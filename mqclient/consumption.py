@@ -9,9 +9,9 @@ import trio
 
 from understudy.format.names import retry_topic
 from understudy.mqclient.assigned import AssignedQueue, Batch
-from understudy.mqclient.errors import ClientError, InvalidOptionError, RecordDamagedError
+from understudy.mqclient.errors import ClientError, RecordDamagedError
 from understudy.mqclient.heartbeat import MessageModel
-from understudy.mqclient.listener import ConsumeContext, ConsumeResult, Listener, PushConsumerOptions
+from understudy.mqclient.listener import ConsumeContext, ConsumeResult, Listener, PushConsumerOptions, checked_result
 from understudy.mqclient.locks import QueueLocks
 from understudy.mqclient.message import (
     DELAY,
@@ -90,7 +90,7 @@ class Consumption:
 
     async def _answer(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
         try:
-            return _checked(await self._listener(messages, context))
+            return checked_result(await self._listener(messages, context))
         except Exception as error:
             self._failed("listener failed", error, messages[0], context)
             return ConsumeResult.LATER
@@ -148,7 +148,7 @@ class Consumption:
         now = self._clock.monotonic()
         others_turn = now + _TURN_SECONDS
         for number in itertools.count(1):
-            if not asked.batch.assigned.dropped:
+            if asked.batch.wanted:
                 asked.enter(now)
                 messages, context = asked.batch.messages, asked.context
                 if not self._unwanted(messages, context):
@@ -224,7 +224,7 @@ class Consumption:
 
     async def _again(self, batch: Batch) -> None:
         await self._clock.sleep(_LOCAL_RETRY_SECONDS)
-        if not batch.assigned.dropped:
+        if batch.wanted:
             await self._consume(batch)
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
@@ -356,15 +356,3 @@ class _Asked:
             self.busy = False
             self.batch.assigned.busy -= 1
             self.batch.assigned.wake()
-
-
-def _checked(returned: object) -> ConsumeResult:
-    """Return what a listener's answer means. Raises :class:`InvalidOptionError` when it may not answer so."""
-    if returned is None:
-        return ConsumeResult.SUCCESS
-    if not isinstance(returned, ConsumeResult):
-        raise InvalidOptionError(
-            f"the listener returned {returned!r}: expected nothing, ConsumeResult.SUCCESS or ConsumeResult.LATER; the "
-            "messages are tried again later"
-        )
-    return returned

@@ -121,45 +121,77 @@ class PushConsumerOptions:
                 raise InvalidOptionError(f"client_id={name!r}: expected a name that a folder can have")
 
 
-def check_listener(listener: object) -> None:
-    """Refuse a listener that could not be called as consumers call it.
+class Role(Enum):
+    """What an application gives to be called: its name, and what it is called with."""
 
-    Raises:
-        InvalidOptionError: it is no ``async`` function, or does not take two arguments.
-    """
-    call = (
-        listener
-        if inspect.isroutine(listener) or isinstance(listener, functools.partial)
-        else (
-            getattr(listener, "__call__", None)  # noqa: B004  # its signature is wanted, not whether it is there
-        )
-    )
-    if inspect.isclass(listener):
-        raise InvalidOptionError(f"the listener {listener!r} is a class, and no async function: make an object of it")
-    if call is None:
-        raise InvalidOptionError(f"the listener is {listener!r}, which cannot be called")
-    target = call.func if isinstance(call, functools.partial) else call
-    if not inspect.iscoroutinefunction(target):
-        raise InvalidOptionError(f"the listener {listener!r} is no async function: write `async def` before it")
-    check_arguments(call, listener)
+    LISTENER = ("listener", "messages", "context")
+    POP_LISTENER = ("listener", "message")
+    CHECK = ("check", "message")
 
 
-def check_arguments(call: Callable[..., object], listener: object = None) -> None:
-    """Refuse what cannot be called with messages and a context.
+def check_listener(listener: object, role: Role = Role.LISTENER) -> None:
+    """Refuse what could not be awaited as it will be called.
 
     Args:
-        call: what is called.
-        listener: what the user gave, for the error; *call* when ``None``.
+        listener: what the user gave.
+        role: what it is for.
 
     Raises:
-        InvalidOptionError: it takes other arguments, or cannot be called.
+        InvalidOptionError: it is no ``async`` function, or takes other arguments.
     """
-    shown = call if listener is None else listener
-    if not callable(call):
-        raise InvalidOptionError(f"the listener is {shown!r}, which cannot be called")
+    if not _is_async(listener, role):
+        name = role.value[0]
+        raise InvalidOptionError(f"the {name} {listener!r} is no async function: write `async def` before it")
+    _check_arguments(listener, role)
+
+
+def check_plain_listener(listener: object, role: Role = Role.LISTENER) -> None:
+    """Refuse what could not be called in a thread, see :func:`check_listener`.
+
+    Raises:
+        InvalidOptionError: it is an ``async`` function, or takes other arguments.
+    """
+    if _is_async(listener, role):
+        name = role.value[0]
+        raise InvalidOptionError(f"the {name} {listener!r} is an async function: this client calls plain ones")
+    _check_arguments(listener, role)
+
+
+def checked_result(returned: object) -> ConsumeResult:
+    """Return what a listener's answer means. Raises :class:`InvalidOptionError` when it may not answer so."""
+    if returned is None:
+        return ConsumeResult.SUCCESS
+    if not isinstance(returned, ConsumeResult):
+        raise InvalidOptionError(
+            f"the listener returned {returned!r}: expected nothing, ConsumeResult.SUCCESS or ConsumeResult.LATER; the "
+            "messages are tried again later"
+        )
+    return returned
+
+
+def _is_async(listener: object, role: Role) -> bool:
+    name = role.value[0]
+    if inspect.isclass(listener):
+        raise InvalidOptionError(f"the {name} {listener!r} is a class, and no function: make an object of it")
+    if not callable(listener):
+        raise InvalidOptionError(f"the {name} is {listener!r}, which cannot be called")
+    call = _call_of(listener)
+    return inspect.iscoroutinefunction(call.func if isinstance(call, functools.partial) else call)
+
+
+def _call_of(listener: object) -> Callable[..., object]:
+    if inspect.isroutine(listener) or isinstance(listener, functools.partial):
+        return listener
+    found: Callable[..., object] = getattr(listener, "__call__")  # noqa: B004, B009  # its signature is wanted
+    return found
+
+
+def _check_arguments(listener: object, role: Role) -> None:
+    name, *takes = role.value
     try:
-        inspect.signature(call).bind((), None)
+        inspect.signature(_call_of(listener)).bind(*takes)
     except TypeError:
-        raise InvalidOptionError(f"the listener {shown!r} must take two arguments: messages and context") from None
+        count = "one argument" if len(takes) == 1 else "two arguments"
+        raise InvalidOptionError(f"the {name} {listener!r} must take {count}: {' and '.join(takes)}") from None
     except ValueError:  # a signature that cannot be had: the first call will tell
         return

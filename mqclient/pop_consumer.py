@@ -17,7 +17,7 @@ from understudy.mqclient import pop as requests
 from understudy.mqclient.allocation import AVERAGELY
 from understudy.mqclient.errors import ClientError, InvalidMessageError
 from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel
-from understudy.mqclient.listener import ConsumeResult
+from understudy.mqclient.listener import ConsumeResult, Role, check_listener, checked_result
 from understudy.mqclient.membership import Membership
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.options import at_least
@@ -199,7 +199,11 @@ async def run_pop_listener(consumer: PopConsumer, listener: PopListener) -> None
 
     What it has consumed is acknowledged; what failed comes again after a while, and goes to the dead letter topic after
     too many failures. What is being consumed when this is cancelled comes again when its time is over.
+
+    Raises:
+        InvalidOptionError: the listener cannot be called as it will be.
     """
+    check_listener(listener, Role.POP_LISTENER)
     room = trio.Semaphore(consumer.options.consume_tasks)
     async with trio.open_nursery() as nursery:
         for topic in list(consumer.membership.subscriptions):
@@ -243,9 +247,9 @@ async def _consume(consumer: PopConsumer, popped: PoppedMessage, listener: PopLi
     message = popped.message
     try:
         try:
-            result = await listener(message)
+            result = checked_result(await listener(message))
         except Exception as error:
-            log.warning("listener failed", group=consumer.group, topic=message.topic, error=repr(error))
+            log.error("listener failed", exc=error, group=consumer.group, topic=message.topic, error=repr(error))
             result = ConsumeResult.LATER
         if result is not ConsumeResult.LATER:
             await consumer.ack(popped)

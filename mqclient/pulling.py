@@ -15,7 +15,6 @@ from understudy.mqclient.offsets import OffsetStore
 from understudy.mqclient.pull import PullRequest, PullResult, PullStatus, max_offset, min_offset, offset_at, pull
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session
-from understudy.mqclient.waiting_batches import WaitingBatches
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
@@ -42,7 +41,6 @@ class Pulling:
         membership: the consumer's place in its group.
         options: see :class:`PushConsumerOptions`.
         offsets: the consumer's progress.
-        batches: takes what is to be consumed concurrently.
     """
 
     def __init__(
@@ -51,7 +49,6 @@ class Pulling:
         membership: Membership,
         options: PushConsumerOptions,
         offsets: OffsetStore,
-        batches: WaitingBatches,
     ) -> None:
         self.session = session
         self.membership = membership
@@ -59,7 +56,6 @@ class Pulling:
         self.options = options
         self.offsets = offsets
         self._clock = session.world.clock
-        self._batches = batches
         self._paused = False
         self._resumed = Signal()
 
@@ -159,7 +155,7 @@ class Pulling:
             assigned.wake()
             if not self.options.ordered:
                 window, most = assigned.window, self.options.consume_batch
-                self._batches.put(Batch(assigned, window, messages) for messages in batches_of(fresh, most))
+                assigned.waiting.put(Batch(assigned, window, messages) for messages in batches_of(fresh, most))
         elif not assigned.window and not assigned.busy:
             # Everything up to here was filtered out or is finished: the progress may move on.
             self.offsets.update(assigned.queue, result.next_offset, only_forward=True)

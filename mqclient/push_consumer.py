@@ -68,7 +68,7 @@ class PushConsumer:
         self._tasks = tasks
         self._held: dict[MessageQueue, AssignedQueue] = {}
         self._batches = WaitingBatches()
-        self._pulling = Pulling(session, self.membership, options, self.offsets, self._batches)
+        self._pulling = Pulling(session, self.membership, options, self.offsets)
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
@@ -114,7 +114,7 @@ class PushConsumer:
 
     async def take(self, queue: MessageQueue) -> None:
         """Start consuming *queue*."""
-        assigned = self._held[queue] = AssignedQueue(queue)
+        assigned = self._held[queue] = AssignedQueue(queue, waiting=self._batches)
         self._tasks.start_soon(self._run_queue, assigned)
 
     async def revoke(self, queue: MessageQueue) -> None:

@@ -18,7 +18,8 @@ from understudy.format.record import (
     FLAG_TRANSACTION_ROLLBACK,
     decode_offset_message_id,
 )
-from understudy.mqclient.errors import ClientError, InvalidMessageError, RecordDamagedError
+from understudy.mqclient.errors import ClientError, InvalidMessageError, InvalidOptionError, RecordDamagedError
+from understudy.mqclient.listener import Role, check_listener
 from understudy.mqclient.message import DELAY, PREPARED, PRODUCER_GROUP, UNIQUE_KEY, Message, ReceivedMessage
 from understudy.mqclient.producer import Producer, ProducerOptions, open_producer
 from understudy.mqclient.records import decode_records
@@ -114,7 +115,11 @@ class TransactionProducer:
             message: as it was sent.
             sent: where it is.
             state: the decision; ``UNKNOWN`` has the broker ask back.
+
+        Raises:
+            InvalidOptionError: *state* is no decision; the broker asks back.
         """
+        _checked_state(state)
         if state is TransactionState.UNKNOWN:
             return TransactionResult(sent, state, False)
         _, _, physical_offset = decode_offset_message_id(sent.offset_message_id)
@@ -150,7 +155,7 @@ class TransactionProducer:
         if message.properties.get(PRODUCER_GROUP) != self.producer.group:
             return None
         try:
-            state = await self._check(message)
+            state = _checked_state(await self._check(message))
         except Exception as error:  # the application's; the broker asks again
             log.error("the check of a transaction failed", exc=error, message=fields["msgId"], error=error)
             state = TransactionState.UNKNOWN
@@ -182,6 +187,12 @@ class TransactionProducer:
         return request(RequestCode.END_TRANSACTION, ext)
 
 
+def _checked_state(returned: object) -> TransactionState:
+    if not isinstance(returned, TransactionState):
+        raise InvalidOptionError(f"decided {returned!r}: expected a TransactionState; the broker asks again")
+    return returned
+
+
 @asynccontextmanager
 async def open_transaction_producer(
     world: World,
@@ -198,6 +209,10 @@ async def open_transaction_producer(
         group: producer group.
         options: see :class:`~understudy.mqclient.sending.ProducerOptions`.
         check: answers brokers that ask what was decided.
+
+    Raises:
+        InvalidOptionError: *check* cannot be called as it will be.
     """
+    check_listener(check, Role.CHECK)
     async with open_producer(world, name_servers, group, options) as producer:
         yield TransactionProducer(producer, check)

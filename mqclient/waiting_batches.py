@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import trio
 
-from understudy.mqclient.assigned import Batch
 from understudy.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from understudy.mqclient.assigned import Batch
 
 _LEAST_SLEEP_SECONDS = 0.001  # a sum of floats may be a little less than the moment that is waited for
 
@@ -16,7 +19,8 @@ _LEAST_SLEEP_SECONDS = 0.001  # a sum of floats may be a little less than the mo
 class WaitingBatches:
     """What was pulled, in the order in which it came, for several tasks that take from the front.
 
-    Those who put something in bound its size by the windows of their queues. Tasks are woken one at a time: one that
+    Those who put something in bound its size by the windows of their queues, and say when one of these is left behind:
+    at least half of what waits is wanted then. Tasks are woken one at a time: one that
     leaves something behind wakes the next, so a listener that never waits costs one task's turn for many batches.
     """
 
@@ -24,6 +28,10 @@ class WaitingBatches:
         self._batches: deque[Batch] = deque()
         self._idle = trio.lowlevel.ParkingLot()
         self._woken = False
+        self._unwanted = 0  # at most so many
+
+    def __len__(self) -> int:
+        return len(self._batches)
 
     def put(self, batches: Iterable[Batch]) -> None:
         """Add *batches* at the end."""
@@ -44,6 +52,19 @@ class WaitingBatches:
         batch = self._batches.popleft()
         self._wake_one()
         return batch
+
+    def forget(self, most: int) -> None:
+        """Let go of what is not wanted any more.
+
+        To look through all for each of many queues would hold the event loop, so it waits until it is worth it.
+
+        Args:
+            most: how many batches have become so by now, at most.
+        """
+        self._unwanted += most
+        if self._unwanted > len(self._batches) // 2:
+            self._batches = deque(batch for batch in self._batches if batch.wanted)
+            self._unwanted = 0
 
     def _wake_one(self) -> None:
         if self._batches and self._idle and not self._woken:

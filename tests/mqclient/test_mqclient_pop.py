@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import trio
 from mqclient_rig import TOPIC, send_numbered
 
 from understudy.mqclient.admin import topics
-from understudy.mqclient.errors import BrokerError, InvalidMessageError
+from understudy.mqclient.errors import BrokerError, InvalidMessageError, InvalidOptionError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeResult
 from understudy.mqclient.message import ReceivedMessage, message
@@ -109,3 +110,40 @@ async def test_what_is_refused(cluster: LocalCluster, producer: Producer, world:
         (popped,) = await pop_all(consumer, 1)
         with pytest.raises(BrokerError, match="invisibleTime"):
             await consumer.change_invisible(popped, -1)
+
+
+async def test_a_listener_that_cannot_work_is_refused_before_anything_is_popped(
+    cluster: LocalCluster, producer: Producer, world: World
+) -> None:
+    await send_numbered(producer, 1)
+    called: list[ReceivedMessage] = []
+
+    async def takes_two(message: ReceivedMessage, context: object) -> None: ...
+
+    wrong: Any
+    async with open_pop_consumer(world, cluster.namesrv_address, "wrong", {TOPIC: "*"}) as consumer:
+        for wrong, says in ((called.append, "async def"), (takes_two, "one argument"), (None, "cannot be called")):
+            with pytest.raises(InvalidOptionError, match=says), trio.fail_after(5):
+                await run_pop_listener(consumer, wrong)
+    assert not called
+
+
+@pytest.mark.parametrize("wrong", [False, 0, "SUCCESS"])
+async def test_an_answer_that_a_listener_may_not_give_is_no_acknowledgement(
+    cluster: LocalCluster, producer: Producer, world: World, wrong: Any
+) -> None:
+    await send_numbered(producer, 1)
+    answers, tries = [wrong], list[int]()
+
+    async def listener(message: ReceivedMessage) -> Any:
+        tries.append(message.reconsume_times)
+        return answers.pop() if answers else None
+
+    options = PopConsumerOptions(hold_ms=1_000, retry_ms=500)
+    async with (
+        open_pop_consumer(world, cluster.namesrv_address, "wrong", {TOPIC: "*"}, options) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(run_pop_listener, consumer, listener)
+        await until(lambda: tries == [0, 1], 20)
+        nursery.cancel_scope.cancel()

@@ -13,7 +13,7 @@ from mqclient_rig import FIRST, TOPIC, Basket, master
 from understudy.format.properties import parse_properties
 from understudy.mqclient.admin import topics
 from understudy.mqclient.admin.topics import TopicSettings
-from understudy.mqclient.errors import BrokerError, InvalidMessageError, SendFailedError
+from understudy.mqclient.errors import BrokerError, InvalidMessageError, InvalidOptionError, SendFailedError
 from understudy.mqclient.listener import PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage, message
 from understudy.mqclient.producer import ProducerOptions
@@ -128,3 +128,32 @@ async def test_a_half_message_goes_to_another_broker_only_when_one_refused_it() 
             await opened.prepare(message(TOPIC, b"x"))
         await trio.sleep(0.1)
         assert len(silent.sends) == 1
+
+
+async def test_a_check_that_cannot_work_is_refused_before_anything_is_opened() -> None:
+    async def takes_none() -> TransactionState:
+        return COMMIT
+
+    wrong: Any
+    for wrong, says in ((lambda half: COMMIT, "async def"), (takes_none, "one argument"), (None, "cannot be called")):
+        with pytest.raises(InvalidOptionError, match=f"the check .*{says}"):
+            async with open_transaction_producer(real_world(), "127.0.0.1:1", "tg", wrong):
+                pass
+
+
+async def test_what_is_no_decision_decides_nothing(cluster: LocalCluster) -> None:
+    world, basket, names = real_world(), Basket(), cluster.namesrv_address
+    answers: list[Any] = [True, "COMMIT", None]
+
+    async def check(half: ReceivedMessage) -> Any:
+        return answers.pop() if answers else COMMIT
+
+    async with open_transaction_producer(world, names, "tg", check) as opened:
+        await make_topic(opened)
+        with pytest.raises(InvalidOptionError, match="True"):
+            await opened.send(message(TOPIC, b"asked"), decides(True))  # type: ignore[arg-type]  # the point of the test
+        async with open_push_consumer(
+            world, names, "cg", {TOPIC: "*"}, basket, PushConsumerOptions(consume_from=FIRST)
+        ):
+            await basket.wait(1)
+    assert not answers and basket.bodies == ["asked"]

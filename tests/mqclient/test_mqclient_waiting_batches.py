@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
+import pytest
 import trio
 import trio.testing
-from mqclient_rig import FIRST, TOPIC
+from mqclient_rig import FIRST, TOPIC, send_numbered
 
 from understudy.mqclient.api import (
     ConsumeContext,
@@ -24,8 +25,13 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.waiting_batches import WaitingBatches, Watchdog
 from understudy.runtime.clock import SystemClock
 from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.waiting import until
 
 ASSIGNED = AssignedQueue(MessageQueue(TOPIC, "broker-a", 0))
+
+
+def a_message(offset: int) -> ReceivedMessage:
+    return ReceivedMessage(TOPIC, b"", {}, 0, "broker-a", 0, offset, 0, 0, 0, "", 0, "", 0, 0, 0, 0, TOPIC)
 
 
 def some(count: int) -> list[Batch]:
@@ -132,3 +138,81 @@ async def test_a_listener_that_never_waits_leaves_others_their_turn(
         with trio.fail_after(30):
             await beside()
     assert max(later - earlier for earlier, later in pairwise(turns)) <= 64
+
+
+# --- queues that are given back ------------------------------------------------------------------------------------
+
+
+async def test_what_was_pulled_of_a_queue_that_was_given_back_does_not_wait_any_longer(
+    cluster: LocalCluster, producer: Producer, world: World
+) -> None:
+    await producer.send_batches([message(TOPIC, b"x") for _ in range(2_000)], queue=ASSIGNED.queue)
+
+    async def hang(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+        await trio.sleep_forever()
+
+    options = PushConsumerOptions(consume_from=FIRST, consume_tasks=1, close_timeout_ms=0)
+    async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, hang, options) as consumer:
+        held = ASSIGNED
+
+        def full_again() -> bool:
+            nonlocal held
+            last, held = held, consumer.held.get(ASSIGNED.queue, ASSIGNED)
+            return held is last and not held.dropped and held.window.full(options.limits, ordered=False) is not None
+
+        for _ in range(3):
+            await until(full_again)
+            assert 1_000 <= len(held.waiting) <= len(held.window)
+            await consumer.revoke(ASSIGNED.queue)
+            assert len(held.waiting) == 0
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_queue_that_was_set_to_another_offset_has_nothing_from_before_consumed(
+    cluster: LocalCluster, producer: Producer, world: World, monkeypatch: pytest.MonkeyPatch, *, at_once: bool
+) -> None:
+    if not at_once:  # what is not worth a look through all is skipped when its turn comes
+        monkeypatch.setattr(WaitingBatches, "forget", lambda self, most: None)
+    bodies = await send_numbered(producer, 10, queue_id=0)
+    seen, goes_on, done = list[str](), trio.Event(), trio.Event()
+
+    async def listen(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+        seen.append(batch[0].body.decode())
+        if seen[-1] == "after":
+            done.set()
+        await goes_on.wait()
+
+    options = PushConsumerOptions(consume_from=FIRST, consume_tasks=1)
+    async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, listen, options) as consumer:
+        await until(lambda: ASSIGNED.queue in consumer.held and len(consumer.held[ASSIGNED.queue].window) == 10)
+        await until(lambda: bool(seen))
+        held = consumer.held[ASSIGNED.queue]
+        held.restart(10)
+        assert len(held.waiting) == (0 if at_once else 9)
+        goes_on.set()
+        await producer.send(message(TOPIC, b"after"), queue=ASSIGNED.queue)
+        with trio.fail_after(20):
+            await done.wait()
+    assert seen == [bodies[0], "after"]
+
+
+def test_many_queues_given_back_at_once_are_not_looked_for_one_by_one() -> None:
+    looks = 0
+
+    class Looked(Batch):
+        @property
+        def wanted(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().wanted
+
+    line = WaitingBatches()
+    queues = [AssignedQueue(MessageQueue(TOPIC, "broker-a", number), waiting=line) for number in range(256)]
+    for each in queues:
+        each.window.add([a_message(offset) for offset in range(8)])
+        line.put(Looked(each, each.window, []) for _ in range(8))
+    for each in queues[1:]:
+        each.drop()
+        wanted = 8 * sum(not queue.dropped for queue in queues)
+        assert wanted <= len(line) <= 2 * wanted
+    assert looks < 3 * 256 * 8
