@@ -44,8 +44,15 @@ _PLACE_SECONDS = 120.0
 _LOOK_SECONDS = 0.1
 _BOOT_LINE = "rocketmq-proxy startup successfully"
 _OK = "20000"
-_CODES = {_OK: "OK", "40013": "INVALID_RECEIPT_HANDLE", "50001": "INTERNAL_SERVER_ERROR", "50400": "PROXY_TIMEOUT"}
-"""What the reference answers an acknowledgement, too, when the broker is away or knows the handle no more."""
+_CODES = {
+    _OK: "OK",
+    "40013": "INVALID_RECEIPT_HANDLE",
+    "42900": "TOO_MANY_REQUESTS",
+    "50001": "INTERNAL_SERVER_ERROR",
+    "50400": "PROXY_TIMEOUT",
+}
+"""What the reference answers an acknowledgement, too, when the broker is away, takes nothing now, or knows the handle
+no more."""
 
 
 class GrpcTraffic(ProgramTraffic):

@@ -47,6 +47,7 @@ RECEIVE = {
 
 PULL = {
     "Dispatcher.dispatch",
+    "Conditions.beside.<locals>.handle",
     "PullProcessor.pull",
     "PullProcessor._pull",
     "Subscriptions.of_header",

@@ -22,9 +22,13 @@ def test_what_was_sent_and_never_tried_is_lost() -> None:
     assert problem.startswith("b was sent at 91.0 s and popped at no time")
 
 
-def test_what_power_took_before_it_was_flushed_is_not_lost() -> None:
-    power = Met("power", Home.MASTER, 95.0, 97.0, flushed=False)
-    assert traffic().problems(lambda group: (power,) if group == "g1" else ()) == []
+def test_what_power_took_before_it_was_flushed_is_lost_only_while_another_host_is_away() -> None:
+    power = Met("power", Home.MASTER, 91.5, 97.0, flushed=False, host="h1")
+    slave = Met("kill", Home.SLAVE, 80.0, 92.0, host="h2")
+    assert traffic().problems(lambda group: (power, slave) if group == "g1" else ()) == []
+    # alone, a master takes back from its slaves what it has lost
+    (problem,) = traffic().problems(lambda group: (power,) if group == "g1" else ())
+    assert problem.startswith("b was sent")
 
 
 @pytest.mark.parametrize(
