@@ -5,6 +5,8 @@ from __future__ import annotations
 import os.path
 from collections.abc import Sequence
 
+import trio
+
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import TableDamagedError, load_table, save_table
@@ -30,6 +32,8 @@ class KeptAuthority:
         self._disk = disk
         self._path = path
         self._supers = supers
+        self._one_writer = trio.Lock()
+        self._unsaved = False
         self.table = Authority()
         self.table.ensure_supers(supers)
 
@@ -50,11 +54,25 @@ class KeptAuthority:
                 raise TableDamagedError(f"{self._path}: {error}; repair the file or move it away") from None
 
     async def save(self) -> None:
-        """Make the table durable. Raises ``OSError``."""
-        content = self.table.to_json()
+        """Make the table durable, one writer at a time; those that wait for one share the next.
 
-        def write() -> None:
-            self._disk.make_folder(os.path.dirname(self._path) or ".")
-            save_table(self._disk, self._path, content, private=True)
+        Raises:
+            OSError: it could not be written; the old file and its backup are still there, and the next call writes it.
+            TableUnfitError: it holds what cannot be written; otherwise the same.
+        """
+        self._unsaved = True
+        async with self._one_writer:
+            if not self._unsaved:
+                return  # a write that began after this call had all of it
+            self._unsaved = False
+            content = self.table.to_json()
 
-        await self._disk.in_thread(write)
+            def write() -> None:
+                self._disk.make_folder(os.path.dirname(self._path) or ".")
+                save_table(self._disk, self._path, content, private=True)
+
+            try:
+                await self._disk.in_thread(write)
+            except BaseException:
+                self._unsaved = True  # also for those that wait: what they changed is not on the disk either
+                raise
