@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from http import HTTPStatus
 
 import attrs
@@ -24,7 +25,7 @@ log = get_logger("runtime.http")
 
 _RECEIVE_BYTES = 4 << 10
 _SHOWN_CHARACTERS = 200
-_JOINED_BYTES = 64 << 10  # an answer of more is not copied to be one with its head
+_PIECE_BYTES = 64 << 10  # of an answer in one write; one of less is copied to be one with its head
 _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)  # whoever asked
 TEXT = "text/plain; charset=utf-8"
 
@@ -141,7 +142,8 @@ class HttpServer:
             return
         try:
             with scope:
-                await _Exchange(self._world, stream, self._handler, self._limits, seat).run()
+                moved = partial(self._seats.moved, seat)
+                await _Exchange(self._world, stream, self._handler, self._limits, seat, moved).run()
         except _GONE:
             return
         finally:
@@ -152,8 +154,17 @@ class HttpServer:
 class _Exchange:
     """The one request of a connection, and its answer."""
 
-    def __init__(self, world: World, stream: ByteStream, handler: Handler, limits: HttpLimits, seat: Seat) -> None:
+    def __init__(
+        self,
+        world: World,
+        stream: ByteStream,
+        handler: Handler,
+        limits: HttpLimits,
+        seat: Seat,
+        moved: Callable[[], None],
+    ) -> None:
         self._seat = seat
+        self._moved = moved
         self._clock = world.clock
         self._stream = stream
         self._handler = handler
@@ -238,12 +249,16 @@ class _Exchange:
         if self._bodiless:
             await self._send(head)
             return
-        parts = [head, *(self._peer.send_with_data_passthrough(h11.Data(data=answer.body)) or ())]
-        if len(answer.body) <= _JOINED_BYTES:
-            parts = [b"".join(parts)]
-        for part in parts:
-            if not await self._send(part):
+        if len(answer.body) <= _PIECE_BYTES:
+            await self._send(head + answer.body)
+            return
+        # In pieces: a reader that takes them keeps its seat longer than those that do not.
+        rest = memoryview(answer.body)
+        pieces = [rest[at : at + _PIECE_BYTES] for at in range(0, len(rest), _PIECE_BYTES)]
+        for piece in (memoryview(head), *pieces):
+            if not await self._send(piece):
                 return
+            self._moved()
 
     async def _send_parts(self, answer: Answer, parts: Callable[[], AsyncGenerator[bytes, None]]) -> None:
         if not await self._send(self._head(answer)) or self._bodiless:
@@ -274,7 +289,7 @@ class _Exchange:
         except _GONE:
             pass
 
-    async def _send(self, data: bytes | None) -> bool:
+    async def _send(self, data: bytes | memoryview | None) -> bool:
         """Send *data*; return whether its peer took it in time."""
         with self._clock.move_on_after(self._limits.send_seconds) as scope:
             await self._stream.send_all(data or b"")

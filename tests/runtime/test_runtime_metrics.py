@@ -19,7 +19,7 @@ from understudy.runtime.exposition import exposition
 from understudy.runtime.http_server import Answer, HttpLimits, HttpServer, Request
 from understudy.runtime.metrics import Family, Histogram, MetricsSettings, Sample, counter, gauge, read_labels
 from understudy.runtime.metrics_endpoint import MAX_CONNECTIONS, MAX_HEAD_BYTES, REQUEST_SECONDS, MetricsEndpoint
-from understudy.runtime.network import ListenError
+from understudy.runtime.network import ByteStream, ListenError
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import World, real_world
 from understudy.testkit.sim.clock import VirtualClock
@@ -188,6 +188,26 @@ class TestEndpoint:
             await trio.sleep(0.1)
             assert scrapes.count == 50 + MAX_CONNECTIONS // 2  # those that a single host may have
             assert b"200 OK" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+
+    async def test_a_scrape_that_is_read_is_not_cut_off_by_connections_of_silent_hosts(
+        self, autojump_clock: MockClock
+    ) -> None:
+        async with endpoint() as scrapes:
+            scrapes.count = 50
+            scrapes.more = [gauge(f"large_{number}", "x" * 100_000, 1) for number in range(30)]
+            # given a scrape that is read slowly, and silent connections of its host and of others all the time
+            stream = await scrapes.network.host("prometheus").connect("server", 5557, 1)
+            await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+            answer, silent = b"", list[ByteStream]()
+            while part := await stream.receive_some(64 << 10):
+                answer += part
+                for host in ("prometheus", *(f"idle{number}" for number in range(4))):
+                    silent.append(await scrapes.network.host(host).connect("server", 5557, 1))
+                await trio.sleep(0.05)
+            # then all of it comes
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert len(silent) > 5 * MAX_CONNECTIONS
+            assert f"Content-Length: {len(body)}".encode() in head
 
     async def test_peers_that_leave_before_their_answer_shut_nobody_out(self) -> None:
         going_on, asked = trio.Event(), 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from understudy.runtime.seats import Seat, Seats
@@ -70,3 +71,69 @@ def test_never_more_than_there_are_and_each_is_ended_once(steps: list[tuple[str,
             assert host in {each.host for each in held.values()} or all(each.kept for each in held.values())
         assert len(held) == len(seats) <= most
     assert set(ended.values()) <= {1}
+
+
+@given(
+    silent=st.lists(st.sampled_from([f"10.0.0.{number}" for number in range(8)]), max_size=60),
+    kept=st.integers(0, 8),
+    most=st.integers(1, 16),
+)
+@example(silent=[f"10.0.0.{n}" for n, count in enumerate((8, 4, 2, 1)) for _ in range(count)], kept=1, most=16)
+def test_a_host_that_holds_less_than_the_greatest_silent_one_gets_in(silent: list[str], kept: int, most: int) -> None:
+    # given hosts that say nothing, one after the other, and a newcomer's host with seats of its own that are kept
+    seats, held = Seats(most), Counter[str]()
+
+    def come(host: str) -> Seat | None:
+        def leave() -> None:
+            held[host] -= 1
+
+        seat = seats.take(host, leave)
+        held[host] += seat is not None
+        return seat
+
+    for _ in range(kept):
+        own = come("ours")
+        if own is not None:
+            own.kept = True
+    for host in silent:
+        come(host)
+    mine, greatest = held["ours"], max((held[host] for host in silent), default=0)
+    # then it gets one more while the greatest of them holds more than it does
+    if mine < greatest:
+        assert come("ours") is not None
+    assert len(seats) <= most
+    assert mine <= held["ours"]  # and lost none
+
+
+def test_who_makes_progress_gives_way_after_those_that_stand_still() -> None:
+    seats, left = Seats(4), list[int]()
+    first = seats.take("a", lambda: left.append(1))
+    assert seats.take("a", lambda: left.append(2)) is not None
+    assert first is not None
+    seats.moved(first)
+    assert seats.take("a", nothing) is not None and seats.take("a", nothing) is not None
+    assert [2, 1] == left
+    # one that has gone stays away
+    seats.moved(first)
+    assert 2 == len(seats)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+        ("fe80::1%eth0", "fe80::1%eth1", False),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("a name", "another", False),
+    ],
+)
+def test_a_host_of_ipv6_is_its_64(one: str, other: str, same: bool) -> None:
+    seats, left = Seats(2), list[str]()
+    assert seats.take(one, lambda: left.append(one)) is not None
+    # of two seats a host may have one: a second connection costs the first its seat
+    assert seats.take(other, nothing) is not None
+    assert ([one] if same else []) == left
