@@ -10,10 +10,10 @@ a ``poll`` had taken comes with the next.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import trio
 
@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Listener = Callable[[Sequence[ReceivedMessage], ConsumeContext], ConsumeResult | None]
 PopListener = Callable[[ReceivedMessage], ConsumeResult | None]
 Check = Callable[[ReceivedMessage], TransactionState]
@@ -271,11 +272,7 @@ class PopConsumer:
         self._portal.call(self._run, listener)
 
     async def _run(self, listener: PopListener) -> None:
-        limiter = trio.CapacityLimiter(self._inner.options.consume_tasks)
-
-        async def listen(message: ReceivedMessage) -> ConsumeResult | None:
-            return await trio.to_thread.run_sync(listener, message, limiter=limiter)
-
+        listen = _in_threads(listener, self._inner.options.consume_tasks)
         await trio_pop_consumer.run_pop_listener(self._inner, listen)
 
 
@@ -321,14 +318,13 @@ def open_transaction_producer(
     Args:
         name_servers: addresses, as ``host:port``.
         group: producer group.
-        check: a plain function, called in threads, that says what was decided about a half message.
+        check: a plain function that says what was decided about a half message; called in threads, up to eight at a
+            time. Leaving the block does not wait for one that runs: it goes on, what it says counts for nothing, and
+            the broker asks another member of the group, or this one when it is back.
         options: see :class:`ProducerOptions`.
     """
     check_plain_listener(check, Role.CHECK)
-
-    async def ask(message: ReceivedMessage) -> TransactionState:
-        return await trio.to_thread.run_sync(check, message)
-
+    ask = _in_threads(check, trio_transactions.CHECKS_AT_ONCE, abandon=True)
     manager = partial(trio_transactions.open_transaction_producer, real_world(), name_servers, group, ask, options)
     with opened(shared_portal(), manager) as (portal, inner):
         yield TransactionProducer(portal, inner)
@@ -386,19 +382,22 @@ def open_push_consumer(
     """
     chosen = options or PushConsumerOptions()
     check_plain_listener(listener)
-    limiter_of = partial(trio.CapacityLimiter, chosen.consume_tasks)
-    limiters: list[trio.CapacityLimiter] = []
-
-    async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult | None:
-        if not limiters:
-            limiters.append(limiter_of())
-        return await trio.to_thread.run_sync(listener, messages, context, limiter=limiters[0])
-
+    listen = _in_threads(listener, chosen.consume_tasks)
     manager = partial(
         trio_push_consumer.open_push_consumer, real_world(), name_servers, group, subscriptions, listen, chosen
     )
     with opened(shared_portal(), manager) as (portal, inner):
         yield PushConsumer(portal, inner)
+
+
+def _in_threads(call: Callable[P, T], most: int, *, abandon: bool = False) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return *call* as an async function that runs it in threads of its own, *most* at a time."""
+    limiter = trio.CapacityLimiter(most)
+
+    async def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await trio.to_thread.run_sync(partial(call, *args, **kwargs), limiter=limiter, abandon_on_cancel=abandon)
+
+    return called
 
 
 def _now(call: Callable[[], T]) -> Callable[[], Awaitable[T]]:

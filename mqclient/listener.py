@@ -14,7 +14,7 @@ from understudy.mqclient.allocation import AVERAGELY, Strategy
 from understudy.mqclient.errors import InvalidOptionError
 from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
 from understudy.mqclient.message import ReceivedMessage
-from understudy.mqclient.options import at_least
+from understudy.mqclient.options import at_least, topic_name
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import SessionOptions
 from understudy.mqclient.window import WindowLimits
@@ -105,7 +105,7 @@ class PushConsumerOptions:
     take_damaged: bool = False
     on_error: Callable[[Exception, ReceivedMessage], None] | None = None
     enable_message_trace: bool = False
-    trace_topic: str = TRACE_TOPIC
+    trace_topic: str = attrs.field(default=TRACE_TOPIC, validator=topic_name)
     offset_folder: str = "rocketmq_offsets"
     session: SessionOptions = attrs.field(factory=SessionOptions)
 

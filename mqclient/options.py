@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from understudy.mqclient.errors import InvalidOptionError
+from understudy.mqclient.errors import InvalidMessageError, InvalidOptionError
+from understudy.mqclient.queue import check_topic
 
 Check = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 
@@ -40,3 +41,17 @@ def one_of(*allowed: object) -> Check:
             raise InvalidOptionError(f"{attribute.name}={value!r}: expected one of {names}")
 
     return check
+
+
+def topic_name(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Refuse what no topic can be called; a validator.
+
+    Raises:
+        InvalidOptionError: it is no legal name of a topic.
+    """
+    if not isinstance(value, str):
+        raise InvalidOptionError(f"{attribute.name}={value!r}: expected the name of a topic")
+    try:
+        check_topic(value)
+    except InvalidMessageError as error:
+        raise InvalidOptionError(f"{attribute.name}={value!r}: {error}") from None

@@ -290,7 +290,7 @@ async def open_producer(
                 with world.clock.move_on_after(2) as scope:
                     scope.shield = True
                     if producer.tracer is not None:
-                        await producer.tracer.flush()
+                        await producer.tracer.close()
                     await session.sign_off(producer_group=group)
 
 

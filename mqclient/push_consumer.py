@@ -233,7 +233,7 @@ class PushConsumer:
         if self._locking:
             await self.locks.unlock([queue for queue, held in self._held.items() if held.locked_at is not None])
         if self.tracer is not None:
-            await self.tracer.flush()
+            await self.tracer.close()
         await self.session.sign_off(consumer_group=self.group)
 
 

@@ -9,7 +9,7 @@ import attrs
 
 from understudy.format.names import TRACE_TOPIC
 from understudy.mqclient.errors import SendFailedError
-from understudy.mqclient.options import at_least, one_of
+from understudy.mqclient.options import at_least, one_of, topic_name
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.records import LZ4, ZLIB, ZSTD
 from understudy.mqclient.session import SessionOptions
@@ -100,5 +100,5 @@ class ProducerOptions:
     compression_level: int = 5
     new_topic_queues: int = attrs.field(default=4, validator=at_least(1))
     enable_message_trace: bool = False
-    trace_topic: str = TRACE_TOPIC
+    trace_topic: str = attrs.field(default=TRACE_TOPIC, validator=topic_name)
     session: SessionOptions = attrs.field(factory=SessionOptions)

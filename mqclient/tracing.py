@@ -1,7 +1,7 @@
 """What a client did with its messages, written into the trace topic as the clients of the reference do.
 
 Steps are collected where something is sent or consumed and written by a task of their own, several at a time. A trace
-is a help and no promise: what cannot be written is left out, and a message never waits for it.
+is a help and no promise: each is tried once, what cannot be written is left out, and a message never waits for it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,16 @@ from understudy.runtime.signal import Signal
 log = get_logger("mqclient.tracing")
 
 GROUP = "_INNER_TRACE_PRODUCER"
-MOST_STEPS, MOST_CHARACTERS, MOST_KEY_CHARACTERS = 100, 100_000, 10_000
-"""Of one trace message."""
+MOST_STEPS, MOST_CHARACTERS = 100, 100_000
+"""Of one trace message; its body ends with the step that reaches the second."""
+MOST_KEY_BYTES = 30_000
+"""Of the keys of one trace message. Its properties have 32,767 bytes at most, and brokers add their own to them."""
+LINGER_S = 0.05
+"""How long steps wait for further ones, unless there are enough for a trace message."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+"""After a trace message that was not written, twice as long each time."""
+CLOSE_S = 1.0
+"""How long closing writes what still waits."""
 MOST_WAITING = 2_048
 """Steps that wait to be written; further ones are left out."""
 _DELAYED = (DELAY, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS)
@@ -77,12 +85,15 @@ class Tracer:
         self._topic = topic
         self._clock = session.world.clock
         self._ids = UniqueIds.of_producer(session.world.random)
-        options = ProducerOptions()
+        options = ProducerOptions(attempts=1)
         self._outgoing = Outgoing(GROUP, options, self._ids)
         self._delivery = Delivery(session, options)
         self._waiting: deque[tuple[str, str]] = deque()
-        self._changed = Signal()
-        self._writing = trio.Lock()  # who flushes at the end waits for what is on its way
+        self._told = Signal()
+        self._full = Signal()  # there is enough for a trace message
+        self._writing = trio.Lock()  # who closes waits for what is on its way
+        self._failing = False
+        self._reported = 0  # of those left out, how many the log knows of
         self.left_out = 0
 
     # --- producers ---------------------------------------------------------------------------------------------
@@ -187,42 +198,78 @@ class Tracer:
             self.left_out += 1
             return
         self._waiting.append((f"{message_id} {keys}" if keys else message_id, step))
-        self._changed.set()
+        self._told.set()
+        if len(self._waiting) >= MOST_STEPS:
+            self._full.set()
 
     async def run(self) -> None:
-        """Write what is told, for ever."""
-        handled = 0
+        """Write what is told, for ever: many steps at a time, and less often while it fails."""
+        pause_s = FIRST_PAUSE_S
         while True:
-            handled = await self._changed.wait(handled)
-            await self.flush()
+            while not self._waiting:
+                await self._told.wait()
+            with self._clock.move_on_after(LINGER_S):
+                while len(self._waiting) < MOST_STEPS:
+                    await self._full.wait()
+            if await self._write_next():
+                pause_s = FIRST_PAUSE_S
+            else:
+                await self._clock.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def flush(self) -> None:
-        """Write what waits."""
-        async with self._writing:
-            while self._waiting:
-                await self._write(*self._next())
+    async def close(self) -> None:
+        """Write what waits, for a second at most and until something is refused; the rest is left out."""
+        with self._clock.move_on_after(CLOSE_S):
+            while self._waiting and await self._write_next():
+                pass
+        self.left_out += len(self._waiting)
+        self._waiting.clear()
+        self._report("steps of messages were not traced")
 
     def _next(self) -> tuple[str, list[str]]:
-        """Take what one trace message may hold: its keys and the steps."""
+        """Take what one trace message may hold: its keys and the steps. A key that has no room is left out whole."""
         found: dict[str, None] = {}
         steps: list[str] = []
-        room = MOST_CHARACTERS
+        room, key_room = MOST_CHARACTERS, MOST_KEY_BYTES
         while self._waiting and len(steps) < MOST_STEPS and room > 0:
             words, step = self._waiting[0]
-            further = dict.fromkeys(words.split())
-            if steps and sum(map(len, {**found, **further})) > MOST_KEY_CHARACTERS:
+            sizes = {word: len(word.encode(errors="replace")) + 1 for word in words.split() if word not in found}
+            if steps and sum(sizes.values()) > key_room:
                 break
             self._waiting.popleft()
-            found |= further
+            for word, size in sizes.items():
+                if size <= key_room:
+                    found[word] = None
+                    key_room -= size
             steps.append(step)
             room -= len(step)
-        return " ".join(found)[:MOST_KEY_CHARACTERS], steps
+        return " ".join(found), steps
 
-    async def _write(self, keys: str, steps: list[str]) -> None:
-        trace = message(self._topic, "".join(steps).encode(), keys=keys)
-        prepared = self._outgoing.prepare(trace, self._clock.wall_ms())
-        try:
-            await self._delivery.send(trace, RequestCode.SEND_MESSAGE_V2, prepared)
-        except ClientError as error:
-            self.left_out += len(steps)
-            log.warning("steps of messages not traced", group=self._group, steps=len(steps), why=error)
+    async def _write_next(self) -> bool:
+        """Write one trace message of what waits; return whether that went well."""
+        async with self._writing:
+            keys, steps = self._next()
+            if not steps:  # somebody else wrote it meanwhile
+                return True
+            written = False
+            try:
+                trace = message(self._topic, "".join(steps).encode(errors="replace"), keys=keys)
+                prepared = self._outgoing.prepare(trace, self._clock.wall_ms())
+                await self._delivery.send(trace, RequestCode.SEND_MESSAGE_V2, prepared)
+                written = True
+            except Exception as error:  # whatever it is, it must not end the client whose messages are traced
+                why = error if isinstance(error, ClientError) else repr(error)
+            finally:
+                if not written:
+                    self.left_out += len(steps)
+            if written and self._failing:
+                self._report("messages are traced again, steps of some were not")
+            elif not written and not self._failing:
+                self._report("steps of messages not traced, tried less often from now on", why=why)
+            self._failing = not written
+            return written
+
+    def _report(self, what: str, **about: object) -> None:
+        lost, self._reported = self.left_out - self._reported, self.left_out
+        if lost:
+            log.warning(what, group=self._group, topic=self._topic, steps=lost, **about)

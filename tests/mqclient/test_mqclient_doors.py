@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import trio
 
 from understudy.mqclient import aio, blocking
 from understudy.mqclient.errors import InvalidMessageError, InvalidOptionError, RouteNotFoundError
@@ -325,6 +326,32 @@ def test_blocking_transactions_are_decided_at_once_or_when_the_broker_asks(askin
             transactions.send(message("Decided", b"raise"), execute)
         assert polled(asking_cluster, "Decided", 3) == [b"commit", b"plain", b"raise"]
     assert asked and "understudy-portal" not in asked and "MainThread" not in asked
+
+
+def test_a_check_that_hangs_keeps_nobody_from_leaving_and_needs_no_thread_of_others(
+    asking_cluster: BlockingCluster,
+) -> None:
+    asked, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def check(_: ReceivedMessage) -> TransactionState:
+        asked.set()
+        release.wait(30)
+        ended.set()
+        return TransactionState.COMMIT
+
+    async def take_all() -> None:
+        limiter = trio.to_thread.current_default_thread_limiter()
+        while limiter.available_tokens:
+            limiter.acquire_on_behalf_of_nowait(object())
+
+    try:
+        with blocking.open_transaction_producer(asking_cluster.namesrv_address, "th", check) as transactions:
+            transactions._portal.call(take_all)  # as others may who use threads in this process
+            transactions.prepare(message("Hanging", b"half"))
+            assert asked.wait(20)
+        assert not ended.is_set()
+    finally:
+        release.set()
 
 
 def test_asyncio_transactions_are_decided_at_once_or_when_the_broker_asks(asking_cluster: BlockingCluster) -> None:

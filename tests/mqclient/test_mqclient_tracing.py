@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import zlib
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 import trio
+from mqclient_fake import FakeBroker, open_fake, stored
 from mqclient_rig import FIRST, Basket
 
 from understudy.format import message_traces as traces
 from understudy.format.message_traces import CONSUMED, DECIDED, PUBLISHED, ConsumeCode, MessageKind, TraceStep, steps_of
 from understudy.format.names import TRACE_TOPIC
+from understudy.mqclient import tracing
 from understudy.mqclient.api import (
     ConsumeContext,
     ConsumeResult,
     Message,
+    Producer,
     ProducerOptions,
     PullConsumerOptions,
     PushConsumerOptions,
@@ -28,7 +33,10 @@ from understudy.mqclient.api import (
     open_transaction_producer,
     real_world,
 )
-from understudy.mqclient.tracing import MOST_WAITING
+from understudy.mqclient.errors import InvalidOptionError
+from understudy.mqclient.tracing import MOST_STEPS, MOST_WAITING
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, response
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import until
 
@@ -166,3 +174,160 @@ async def test_what_cannot_be_written_hinders_nobody_and_what_waits_is_bounded()
             for _ in range(MOST_WAITING // 100 + 2):
                 producer.tracer.sent(many, result, 0)
             assert producer.tracer.left_out > left_out
+
+
+# --- what must not end or hinder the client ----------------------------------------------------------------------
+
+
+async def test_keys_of_many_bytes_end_no_client_and_those_without_room_are_left_out(traced: LocalCluster) -> None:
+    names, basket = traced.namesrv_address, Basket()
+    # Six that wait together: two of them are fewer characters than bytes that properties may have, and more bytes.
+    large = [message("Orders", b"%d" % number, keys=f"{number}" + "\U0001f600" * 4_900) for number in range(6)]
+    larger = message("Orders", b"6", keys=["short", "\U0001f600" * 7_700])
+    options = PushConsumerOptions(consume_from=FIRST, enable_message_trace=True)
+    async with (
+        open_producer(real_world(), names, "senders", TRACED) as producer,
+        open_push_consumer(real_world(), names, "readers", {"Orders": "*"}, basket, options) as consumer,
+    ):
+        async with trio.open_nursery() as nursery:
+            for each in (*large, larger):
+                nursery.start_soon(producer.send, each)
+        await basket.wait(7)
+        assert producer.tracer is not None and consumer.tracer is not None
+        ours, theirs = producer.tracer, consumer.tracer
+    assert (ours.left_out, theirs.left_out) == (0, 0)
+    found = await read(traced, 14)  # sent and consumed
+    sent = [(set((trace.keys or "").split()), {step.message_id for step in told}) for trace, told in found]
+    for each in large:
+        assert all({each.keys, each.message_id} <= keys for keys, ids in sent if each.message_id in ids)
+    for keys, ids in sent:
+        if larger.message_id in ids:
+            assert {"short", larger.message_id} <= keys and not any(len(key) == 7_700 for key in keys)
+
+
+@pytest.mark.parametrize("name", ["", "no topic", "x" * 128, None])
+def test_a_trace_topic_that_cannot_be_is_refused_before_anything_is_opened(name: str) -> None:
+    for options in (ProducerOptions, PushConsumerOptions):
+        with pytest.raises(InvalidOptionError, match="trace_topic="):
+            options(enable_message_trace=True, trace_topic=name)
+
+
+def traces_of(broker: FakeBroker) -> list[Command]:
+    return [each for each in broker.sends if (each.ext or {})["b"] == TRACE_TOPIC]
+
+
+def refusing(times: float = float("inf")) -> FakeBroker:
+    """Return a broker that refuses so many trace messages and takes everything else."""
+
+    def answer(command: Command) -> Command:
+        is_trace = (command.ext or {})["b"] == TRACE_TOPIC
+        return response(command, 16, "not yours") if is_trace and len(traces_of(broker)) <= times else stored(command)
+
+    broker = FakeBroker("broker-a", answer)
+    return broker
+
+
+async def send_some(producer: Producer, count: int) -> None:
+    for number in range(count):
+        await producer.send(message("T", b"%d" % number))
+
+
+async def test_steps_wait_a_little_for_others_and_go_as_soon_as_there_are_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tracing, "LINGER_S", 3_600)
+    broker = FakeBroker("broker-a")
+    async with open_fake(broker, topics=("T", TRACE_TOPIC)) as fake:
+        async with open_producer(real_world(), fake.name_server, "senders", TRACED) as producer:
+            await send_some(producer, MOST_STEPS - 1)
+            assert not traces_of(broker)
+            await send_some(producer, 51)
+            await until(lambda: traces_of(broker))
+        # closing waits for no others
+        assert [steps(each) for each in traces_of(broker)] == [MOST_STEPS, 50]
+
+
+def steps(trace: Command) -> int:
+    body = trace.body if int((trace.ext or {})["f"]) == 0 else zlib.decompress(trace.body)
+    return body.count(b"Pub\x01")
+
+
+async def test_a_step_that_stays_alone_is_written_soon(traced: LocalCluster) -> None:
+    async with open_producer(real_world(), traced.namesrv_address, "senders", TRACED) as producer:
+        await producer.send(message("Orders", b"x"))
+        assert len(await read(traced, 1)) == 1
+
+
+async def test_a_refused_trace_topic_is_tried_once_a_pause_and_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tracing, "LINGER_S", 0.001)
+    monkeypatch.setattr(tracing, "FIRST_PAUSE_S", 3_600)
+    broker = refusing()
+    caplog.set_level(logging.WARNING)
+    async with open_fake(broker, topics=("T", TRACE_TOPIC)) as fake:
+        async with open_producer(real_world(), fake.name_server, "senders", TRACED) as producer:
+            tracer = producer.tracer
+            assert tracer is not None
+            await send_some(producer, 1)
+            await until(lambda: tracer.left_out == 1)
+            await send_some(producer, 3 * MOST_STEPS)
+            assert len(traces_of(broker)) == 1
+        # one more attempt at the end, and everything is counted
+        assert len(traces_of(broker)) == 2
+        assert tracer.left_out == 3 * MOST_STEPS + 1
+        (left,) = [each for each in broker.requests if each.code == RequestCode.UNREGISTER_CLIENT]
+        assert (left.ext or {})["producerGroup"] == "senders"
+    told = [each.getMessage() for each in caplog.records if "traced" in each.getMessage()]
+    assert len(told) == 2
+    assert "steps=1 " in told[0] + " " and "not yours" in told[0]
+    assert f"steps={3 * MOST_STEPS}" in told[1]
+
+
+async def test_traces_go_on_when_their_topic_is_served_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tracing, "LINGER_S", 0.001)
+    monkeypatch.setattr(tracing, "FIRST_PAUSE_S", 0.01)
+    broker = refusing(times=3)
+    caplog.set_level(logging.WARNING)
+    async with open_fake(broker, topics=("T", TRACE_TOPIC)) as fake:
+        async with open_producer(real_world(), fake.name_server, "senders", TRACED) as producer:
+            tracer = producer.tracer
+            assert tracer is not None
+            for number in range(1, 4):
+                await send_some(producer, 1)
+                await until(lambda number=number: tracer.left_out == number)  # type: ignore[misc]  # bound at once
+            await send_some(producer, 1)
+            await until(lambda: len(traces_of(broker)) == 4)
+        assert tracer.left_out == 3
+    told = [each.getMessage() for each in caplog.records if "traced" in each.getMessage()]
+    assert ["steps=1" in told[0], "again" in told[1] and "steps=2" in told[1], len(told)] == [True, True, 2]
+
+
+async def test_a_trace_that_cannot_be_made_does_not_end_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "LINGER_S", 0.001)
+    broker = FakeBroker("broker-a")
+    async with open_fake(broker, topics=("T", TRACE_TOPIC)) as fake:
+        async with open_producer(real_world(), fake.name_server, "senders", TRACED) as producer:
+            tracer = producer.tracer
+            assert tracer is not None
+            monkeypatch.setattr(tracer._delivery, "send", None)  # as a defect of ours would
+            await send_some(producer, 1)
+            await until(lambda: tracer.left_out == 1)
+            await send_some(producer, 1)
+        assert tracer.left_out == 2
+        assert [each for each in broker.requests if each.code == RequestCode.UNREGISTER_CLIENT]
+
+
+async def test_a_broker_that_is_silent_about_traces_does_not_keep_a_client_from_signing_off() -> None:
+    def answer(command: Command) -> Command | None:
+        return None if (command.ext or {})["b"] == TRACE_TOPIC else stored(command)
+
+    broker = FakeBroker("broker-a", answer)
+    async with open_fake(broker, topics=("T", TRACE_TOPIC)) as fake:
+        async with open_producer(real_world(), fake.name_server, "senders", TRACED) as producer:
+            await send_some(producer, 1)
+            await until(lambda: traces_of(broker))
+        assert [each for each in broker.requests if each.code == RequestCode.UNREGISTER_CLIENT]
+        assert producer.tracer is not None and producer.tracer.left_out == 1
