@@ -375,7 +375,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"not {CLIENTS[options.clients].title}: {lack}")
     brokers = options.brokers or ("ours" if options.clients else None)
     if brokers is None and (options.elections or options.verify or options.slow):
-        parser.error("--elections, --slow and --verify belong to --brokers, or to --clients: say of which kind they are")
+        parser.error(
+            "--elections, --slow and --verify belong to --brokers, or to --clients: say of which kind they are"
+        )
     if brokers is None:
         return in_folder(partial(_play, launcher=launcher, real_controllers=real), keep=options.keep)
     wish = led_runs.Wish(brokers, options.clients or "ours", options.elections, options.verify, options.slow)
