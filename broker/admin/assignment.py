@@ -39,6 +39,8 @@ log = get_logger("broker.assignment")
 ROUTE_LIMIT = 10_000
 """Most topics whose route is remembered."""
 ROUTE_TIMEOUT_MS = 3_000
+QUEUES_OF_A_PIECE = 1_000
+"""Named before others may have their turn."""
 
 Queue = tuple[str, str, int]
 """Topic, broker name and queue id; their order is the reference's order of queues."""
@@ -168,7 +170,15 @@ class AssignmentAdmin:
         row = parts.topics.get(topic)
         if row is None or not row.perm & names.PERM_READ:
             return None
-        return [(topic, parts.identity.name, queue_id) for queue_id in range(row.read_queue_nums)]
+        return await self._own_queues(topic, row.read_queue_nums)
+
+    async def _own_queues(self, topic: str, count: int) -> list[Queue]:
+        name, queues = self._parts.identity.name, list[Queue]()
+        async with Pace(self._parts.world) as pace:
+            for first in range(0, count, QUEUES_OF_A_PIECE):
+                queues += [(topic, name, queue_id) for queue_id in range(first, min(first + QUEUES_OF_A_PIECE, count))]
+                await pace.breathe()
+        return queues
 
     async def _route(self, topic: str) -> dict[str, Any] | None:
         """Return the route of *topic* from the first name server that has it."""

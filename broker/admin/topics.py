@@ -168,25 +168,38 @@ class TopicAdmin:
         return json_answer(command, {"topicList": sorted(self._broker.topics.system_names)})
 
     async def _put(self, wanted: list[tuple[TopicConfig, dict[str, str]]]) -> None:
-        topics, changed = self._broker.topics, []
-        for row, changes in wanted:
-            self._check_row(row)
-            if changes.get("+message.type") == "MIXED" and not self._broker.options.broker.enable_mixed_message_type:
-                raise CommandError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
-            known = topics.get(row.name)
-            try:
-                altered = attributes.alter(
-                    attributes.TOPIC_ATTRIBUTES, None if known is None else known.attributes, changes
-                )
-            except attributes.AttributeRefusedError as error:
-                raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-            row = attrs.evolve(row, attributes=altered)
+        """Take all of *wanted*, each a row and changes of attributes, or none; checked in pieces, taken at once."""
+        topics = self._broker.topics
+        checked: list[tuple[TopicConfig, TopicConfig | None]] = []
+        async with Pace(self._broker.world) as pace:
+            for row, changes in wanted:
+                known = topics.get(row.name)
+                checked.append((self._altered(row, changes, known), known))
+                await pace.breathe()
+        self._check_not_slave()  # it may have become one meanwhile
+        changed = []
+        for (row, known), (_, changes) in zip(checked, wanted, strict=True):
+            now = topics.get(row.name)
+            if now is not known:  # somebody has changed it meanwhile
+                row, known = self._altered(row, changes, now), now
             if row != known:
                 changed.append(row)
         if changed:
             topics.update(changed)
             await self._broker.persistence.save("topics")
             await self._broker.registration.settled()
+
+    def _altered(self, row: TopicConfig, changes: dict[str, str], known: TopicConfig | None) -> TopicConfig:
+        """Return *row* with the attributes of *known* after *changes*. Raises CommandError."""
+        self._check_row(row)
+        if changes.get("+message.type") == "MIXED" and not self._broker.options.broker.enable_mixed_message_type:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+        current = None if known is None else known.attributes
+        try:
+            altered = attributes.alter(attributes.TOPIC_ATTRIBUTES, current, changes)
+        except attributes.AttributeRefusedError as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        return attrs.evolve(row, attributes=altered)
 
     def _check_not_slave(self) -> None:
         """Refuse on a slave, also on one that acts: its table is its master's (differs because the reference accepts a

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 from admin_rig import Rig
 
+from understudy.broker.admin import assignment
+from understudy.broker.topics import TopicConfig
 from understudy.format.json_dialect import loads
 from understudy.runtime import pace
 
@@ -75,3 +81,65 @@ async def test_cloning_the_offsets_of_very_many_queues_is_done_in_pieces_and_see
     assert set(rig.offsets.stamps["T@new"]) == set(range(queues))
     assert set(seen) <= {0, queues}
     assert seen.count(0) >= 8
+
+
+@asynccontextmanager
+async def in_each_turn(do: Callable[[], object]) -> AsyncIterator[None]:
+    async def other() -> None:
+        while True:
+            do()
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+def listed(count: int, **more: object) -> bytes:
+    rows = [{"topicName": f"T{number}", "readQueueNums": 1, "perm": 6} | more for number in range(count)]
+    return json.dumps({"topicConfigList": rows}).encode()
+
+
+async def test_a_long_list_of_topics_is_checked_in_pieces_and_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "PIECE_SECONDS", 0.0)
+    rig, made = Rig(), list[int]()
+    before = len(rig.topics.rows)
+    async with in_each_turn(lambda: made.append(len(rig.topics.rows) - before)):
+        answer = await rig.ask(18, body=listed(QUEUES))
+    assert (0, QUEUES) == (answer.code, len(rig.topics.rows) - before), answer.remark
+    assert set(made) <= {0, QUEUES}
+    # when each row is read, and again when it is checked against the table
+    assert made.count(0) >= 2 * QUEUES
+
+
+async def test_a_topic_that_changes_while_a_list_is_checked_keeps_what_was_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "PIECE_SECONDS", 0.0)
+    rig, turns = Rig(), 0
+    rig.topic("T0")
+
+    def change() -> None:
+        nonlocal turns
+        turns += 1
+        if turns == QUEUES + QUEUES // 2:  # the rows are read, and the first of them is checked
+            rig.topics.update([TopicConfig("T0", 9, 9, attributes={"message.type": "FIFO"})])
+
+    async with in_each_turn(change):
+        answer = await rig.ask(18, body=listed(QUEUES))
+    row = rig.topics.get("T0")
+    assert row is not None and turns > QUEUES + QUEUES // 2
+    assert (0, 1, {"message.type": "FIFO"}) == (answer.code, row.read_queue_nums, row.attributes)
+
+
+async def test_the_queues_of_a_wide_topic_are_named_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "PIECE_SECONDS", 0.0)
+    monkeypatch.setattr(assignment, "QUEUES_OF_A_PIECE", 1)
+    rig, turns = Rig(), list[int]()
+    rig.topic("T", QUEUES)
+    question = {"topic": "T", "consumerGroup": "nobody", "clientId": "c", "messageModel": "CLUSTERING"}
+    async with in_each_turn(lambda: turns.append(1)):
+        answer = await rig.ask(400, body=json.dumps(question | {"strategyName": "AVG"}).encode())
+    assert 0 == answer.code, answer.remark
+    assert len(turns) >= QUEUES
