@@ -41,10 +41,6 @@ class Arrivals:
         """Have *listener* told of messages in *topic*, before the pulls that wait for them."""
         self._listeners[topic] = (*self._listeners.get(topic, ()), listener)
 
-    def listens(self, topic: str, listener: Arrival) -> bool:
-        """Tell whether *listener* is told of messages in *topic*."""
-        return listener in self._listeners.get(topic, ())
-
     def leave(self, topic: str, listener: Arrival) -> None:
         """Take a *listener* of *topic* back."""
         left = tuple(each for each in self._listeners[topic] if each != listener)

@@ -26,6 +26,7 @@ _JVM = "it belongs to the Java process"
 _CONTROLLER = "nothing depends on it, with a controller or without"
 _ACTING = "members leave with the view of the name server"
 _FLUSH = "asynchronous flushes are always timed"
+_QUEUES = "queues and index are made durable together with the log, see flushCommitLogThoroughInterval"
 _SQL = "retried messages are not filtered again"
 _SLOW = "slow groups are not switched off"
 _REGISTRATION = "name servers are told of every topic at once, in the form that all of them read"
@@ -146,6 +147,7 @@ _GROUPS: dict[str, str] = {
     _CONTROLLER: "maxChecksumRange maxSlaveResendLength replicasPerDiskPartition",
     _ACTING: "cleanOfflineBrokerInterval",
     _FLUSH: "flushCommitLogTimed",
+    _QUEUES: "flushConsumeQueueThoroughInterval flushIntervalConsumeQueue",
 }
 
 INERT: dict[str, str] = {key: reason for reason, keys in _GROUPS.items() for key in keys.split()} | NO_EFFECT

@@ -15,7 +15,6 @@ from understudy.broker.groups import GroupTable
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.topics import TopicTable
 from understudy.remoting.connection import Connection
-from understudy.runtime.pace import run_steps
 from understudy.store.message_store import MessageStore
 
 COUNTED_MESSAGES = 10_000
@@ -53,11 +52,6 @@ class Lag:
     ready: int
     behind_ms: int
     queueing_ms: int
-
-
-def lags(source: LagSource, now_ms: int, *, estimate: bool = True) -> Iterator[Lag]:
-    """Compute the lag of every group in every topic it consumes, in one go; see :func:`lag_pieces`."""
-    return (lag for lag in lag_pieces(source, now_ms, estimate=estimate) if lag is not None)
 
 
 def lag_pieces(source: LagSource, now_ms: int, *, estimate: bool = True) -> Iterator[Lag | None]:
@@ -103,10 +97,10 @@ def _lag(
             continue  # the group never had this queue: it decides itself where it begins
         consumed = min(max(consumed, low), high)
         pulled = min(max(consumed, offsets.query_pull(group, topic, queue_id)), high)
-        waiting = yield from _count_in_steps(store, topic, queue_id, pulled, high, codes)
+        waiting = yield from count_in_steps(store, topic, queue_id, pulled, high, codes)
         ready += waiting
         in_flight += pulled - consumed
-        messages += waiting + (yield from _count_in_steps(store, topic, queue_id, consumed, pulled, codes))
+        messages += waiting + (yield from count_in_steps(store, topic, queue_id, consumed, pulled, codes))
         oldest_ms = _older(oldest_ms, store, topic, queue_id, consumed, high)
         oldest_ready_ms = _older(oldest_ready_ms, store, topic, queue_id, pulled, high)
     return Lag(
@@ -120,10 +114,13 @@ def _lag(
     )
 
 
-def count(store: MessageStore, topic: str, queue_id: int, first: int, end: int, codes: frozenset[int] | None) -> int:
+def count_in_steps(
+    store: MessageStore, topic: str, queue_id: int, first: int, end: int, codes: frozenset[int] | None
+) -> Generator[None, None, int]:
     """Return how many messages from queue offset *first* to before *end* have one of the tags *codes*; ``None`` is all.
 
     Exact up to :data:`COUNTED_MESSAGES`; of a longer range the first so many are counted and projected to the whole.
+    Between two steps others may have their turn.
 
     Args:
         store: that has them.
@@ -133,13 +130,6 @@ def count(store: MessageStore, topic: str, queue_id: int, first: int, end: int, 
         end: queue offset before which they are counted.
         codes: tags codes that are wanted; ``None`` for all.
     """
-    return run_steps(_count_in_steps(store, topic, queue_id, first, end, codes))
-
-
-def _count_in_steps(
-    store: MessageStore, topic: str, queue_id: int, first: int, end: int, codes: frozenset[int] | None
-) -> Generator[None, None, int]:
-    """Count as :func:`count` does; between two steps others may have their turn."""
     if codes is None or first >= end:
         return max(end - first, 0)
     accept: Callable[[int], bool] = codes.__contains__

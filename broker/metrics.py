@@ -56,13 +56,11 @@ def open_endpoint(broker: Broker) -> MetricsEndpoint | None:
     return MetricsEndpoint(broker.world, settings, lambda: pieces(broker))
 
 
-def collect(broker: Broker) -> list[Family]:
-    """Return all families as of now; each kind can be switched off by the reference's key for it."""
-    return [family for family in pieces(broker) if family is not None]
-
-
 def pieces(broker: Broker) -> Iterator[Family | None]:
-    """Make all families, with ``None`` between them where others may have their turn; see :func:`collect`."""
+    """Make all families as of now, with ``None`` between them where others may have their turn.
+
+    Each kind can be switched off by the reference's key for it.
+    """
     config = broker.options.broker
     if config.enable_stats_metrics:
         yield from _state(broker)

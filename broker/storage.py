@@ -40,9 +40,6 @@ def store_settings(keys: MessageStoreConfig) -> StoreConfig:
         flush_interval_commit_log_ms=keys.flush_interval_commit_log,
         flush_commit_log_least_pages=keys.flush_commit_log_least_pages,
         flush_commit_log_thorough_interval_ms=keys.flush_commit_log_thorough_interval,
-        flush_interval_consume_queue_ms=keys.flush_interval_consume_queue,
-        flush_consume_queue_thorough_interval_ms=keys.flush_consume_queue_thorough_interval,
-        sync_flush_timeout_ms=keys.sync_flush_timeout,
         file_reserved_time_hours=keys.file_reserved_time,
         delete_when=keys.delete_when,
         disk_max_used_space_ratio=keys.disk_max_used_space_ratio,
@@ -64,8 +61,6 @@ def store_settings(keys: MessageStoreConfig) -> StoreConfig:
         max_msgs_num_batch=keys.max_msgs_num_batch,
         check_crc_on_recover=keys.check_crc_on_recover,
         message_delay_level=keys.message_delay_level,
-        offset_check_in_slave=keys.offset_check_in_slave,
-        enable_lmq=keys.enable_lmq,
         enable_multi_dispatch=keys.enable_multi_dispatch,
         scrub_bytes_per_second=keys.scrub_bytes_per_second,
     )

@@ -40,7 +40,6 @@ class ElectionRecord:
     """One decision about a group's master.
 
     Args:
-        decided_ms: wall time.
         controller: member that decided.
         term: its term.
         broker_name: the group.
@@ -51,7 +50,6 @@ class ElectionRecord:
         verdicts: one readable line per replica.
     """
 
-    decided_ms: int
     controller: str
     term: int
     broker_name: str
@@ -156,7 +154,6 @@ class Failover:
             return
         self.election_count += 1
         record = ElectionRecord(
-            self._clock.wall_ms(),
             self._member.settings.member,
             self._member.term(),
             broker_name,

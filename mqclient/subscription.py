@@ -11,7 +11,6 @@ from understudy.mqclient.errors import InvalidMessageError
 
 ALL_TAGS = "*"
 TAG = "TAG"
-SQL92 = "SQL92"
 
 
 @attrs.frozen

@@ -44,11 +44,6 @@ def _one_line(label: str) -> str:
     return label.replace("\n", "_")
 
 
-def exposition(families: Iterable[Family | None], labels: Labels | None = None) -> bytes:
-    """Return the text that a Prometheus server reads, in one go; see :func:`exposition_pieces`."""
-    return b"".join(exposition_pieces(families, labels))
-
-
 def exposition_pieces(families: Iterable[Family | None], labels: Labels | None = None) -> Iterator[bytes]:
     """Make the text that a Prometheus server reads (exposition format 0.0.4), in pieces.
 

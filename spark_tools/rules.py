@@ -32,20 +32,6 @@ NO_QUEUE = "no-queue"
 DIVERGED = "diverged-log"
 INVALID = "invalid-offset"
 
-CLASSES = (
-    EQUAL,
-    BEHIND,
-    LOST,
-    RESET,
-    AHEAD,
-    AHEAD_OF_REPLICA,
-    GAP,
-    ORPHAN_GROUP,
-    ORPHAN_TOPIC,
-    NO_QUEUE,
-    DIVERGED,
-    INVALID,
-)
 WORST_FIRST = (
     INVALID,
     DIVERGED,

@@ -47,10 +47,6 @@ class StoreConfig:
         flush_interval_commit_log_ms: pause between asynchronous flushes of the log while messages arrive.
         flush_commit_log_least_pages: pages of 4 KiB that must be dirty for an asynchronous flush.
         flush_commit_log_thorough_interval_ms: after so long anything dirty is flushed.
-        flush_interval_consume_queue_ms: how often the position for a restart after a killed process is noted.
-        flush_consume_queue_thorough_interval_ms: how often log, queues and index are made durable together, which
-            bounds the work of a start after a power loss.
-        sync_flush_timeout_ms: how long a sender waits for a synchronous flush.
         file_reserved_time_hours: age after which a commit log file may go.
         delete_when: local hours of the day, separated by ``;``, at which old files go.
         disk_max_used_space_ratio: percent of the disk above which old files go at any hour.
@@ -73,8 +69,6 @@ class StoreConfig:
         max_msgs_num_batch: most messages of one query by key.
         check_crc_on_recover: whether a start compares body checksums.
         message_delay_level: delays of the levels, as ``1s 5s 1m 1h``.
-        offset_check_in_slave: whether a slave corrects offsets that are out of range.
-        enable_lmq: whether light message queues may be written.
         enable_multi_dispatch: whether a message may enter several queues (``INNER_MULTI_DISPATCH``).
         mapped_queue_files_max: most consume queue files mapped at the same time (each holds a file descriptor).
         mapped_log_files_max: most commit log files mapped at the same time.
@@ -92,9 +86,6 @@ class StoreConfig:
     flush_interval_commit_log_ms: int = 500
     flush_commit_log_least_pages: int = 4
     flush_commit_log_thorough_interval_ms: int = 10_000
-    flush_interval_consume_queue_ms: int = 1_000
-    flush_consume_queue_thorough_interval_ms: int = 60_000
-    sync_flush_timeout_ms: int = 5_000
     file_reserved_time_hours: int = 72
     delete_when: str = "04"
     disk_max_used_space_ratio: int = 75
@@ -117,8 +108,6 @@ class StoreConfig:
     max_msgs_num_batch: int = 64
     check_crc_on_recover: bool = True
     message_delay_level: str = DEFAULT_DELAY_LEVELS
-    offset_check_in_slave: bool = False
-    enable_lmq: bool = False
     enable_multi_dispatch: bool = False
     mapped_queue_files_max: int = 256
     mapped_log_files_max: int = 32

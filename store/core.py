@@ -149,12 +149,6 @@ class StoreCore:
         for queue, unique, keys, tags, physical, store_ms in unindexed:
             self._index.put(index_hashes(queue, unique, keys, tags), physical, store_ms)
 
-    async def wait_beyond(self, offset: int) -> None:
-        """Sleep until the log ends after physical offset *offset*."""
-        while self.log.end <= offset:
-            self.asleep = True
-            await self.growth.wait()
-
     def mark(self) -> Mark:
         """Return what is complete now."""
         self.index.write_headers()

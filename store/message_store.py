@@ -303,10 +303,6 @@ class MessageStore:
         """Return raw log bytes from *physical_offset*, at most to the end of their file; empty when there are none."""
         return self._core.log.tail_at(physical_offset, max_bytes)
 
-    async def wait_beyond(self, offset: int) -> None:
-        """Sleep until the log ends after physical offset *offset*; what a connection to a replica waits for."""
-        await self._core.wait_beyond(offset)
-
     def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
         """Write bytes of a master's log at the end of ours and dispatch the records that are complete now.
 

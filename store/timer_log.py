@@ -13,11 +13,8 @@ from typing import NamedTuple
 
 from understudy.format.record import BLANK_MAGIC
 from understudy.runtime.disk import Disk
-from understudy.runtime.log import get_logger
 from understudy.store.flush import sync_files
 from understudy.store.segments import Segment, Segments
-
-log = get_logger("store.timer_log")
 
 _UNIT = struct.Struct(">iqiqiqiiq")
 UNIT_BYTES = _UNIT.size

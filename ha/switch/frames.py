@@ -30,7 +30,6 @@ _REPORT = struct.Struct(">iq")
 _MASTER_HANDSHAKE = struct.Struct(">iiqi")
 _ENTRY = struct.Struct(">iq")
 _HEADER = struct.Struct(">iiqiqq")
-HEADER_BYTES = _HEADER.size
 
 
 @attrs.frozen

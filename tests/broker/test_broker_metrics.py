@@ -12,7 +12,7 @@ from understudy.broker import lag
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions
 from understudy.broker.filters import tag_codes
-from understudy.broker.lag import lags
+from understudy.broker.lag import lag_pieces
 from understudy.broker.storage import BrokerStartError
 from understudy.container.hosted import host_broker
 from understudy.mqclient.api import (
@@ -23,6 +23,7 @@ from understudy.mqclient.api import (
     open_pull_consumer,
     real_world,
 )
+from understudy.runtime.pace import run_steps
 from understudy.runtime.properties import ConfigError
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import until
@@ -97,9 +98,8 @@ async def test_lag_is_what_was_produced_and_of_wanted_tags_only_for_who_wants_th
                 assert shown[of("rocketmq_consumer_lag_messages", "all")] == produced / 2
                 assert shown[of("rocketmq_consumer_lag_messages", "some")] == REPEAT
                 # when tags are not to be looked at, everything counts
-                [unfiltered] = [
-                    each for each in lags(broker, 0, estimate=False) if (each.group, each.topic) == ("some", "Metered")
-                ]
+                lags = [each for each in lag_pieces(broker, 0, estimate=False) if each is not None]
+                [unfiltered] = [each for each in lags if (each.group, each.topic) == ("some", "Metered")]
                 assert unfiltered.messages == produced / 2
                 # when everything is
                 for group in ("all", "some"):
@@ -118,10 +118,10 @@ async def test_a_long_filtered_lag_is_projected_from_its_first_messages(monkeypa
             for number in range(90):
                 await producer.send(message("Metered", b"x", tag=TAGS[number % 3]))
         codes = tag_codes("red")
-        assert lag.count(broker.store, "Metered", 0, 0, 90, codes) == 30
-        assert lag.count(broker.store, "Metered", 0, 0, 90, None) == 90
-        assert lag.count(broker.store, "Metered", 0, 88, 90, codes) == 0
-        assert lag.count(broker.store, "Metered", 0, 90, 90, codes) == 0
+        assert run_steps(lag.count_in_steps(broker.store, "Metered", 0, 0, 90, codes)) == 30
+        assert run_steps(lag.count_in_steps(broker.store, "Metered", 0, 0, 90, None)) == 90
+        assert run_steps(lag.count_in_steps(broker.store, "Metered", 0, 88, 90, codes)) == 0
+        assert run_steps(lag.count_in_steps(broker.store, "Metered", 0, 90, 90, codes)) == 0
 
 
 async def test_traffic_connections_storage_and_services_are_shown_under_the_references_names() -> None:

@@ -17,7 +17,7 @@ from understudy.controller.configuration import ControllerConfig
 from understudy.controller.meter import ControllerMeter
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
-from understudy.runtime.exposition import exposition
+from understudy.runtime.exposition import exposition_pieces
 from understudy.testkit.quorum.controllers import API_PORT, ControllersResult, SimControllers
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.waiting import until
@@ -153,7 +153,7 @@ async def test_a_handler_that_fails_is_counted_as_failed(autojump_clock: MockClo
     assert (await desk.ask(1003, {"brokerName": "a", "brokerId": "x"})).code == 1
     assert (await desk.ask(904, {"brokerName": "a"})).code == 2005
     assert (await desk.ask(1005)).code == 0
-    text = exposition(meter.families()).decode()
+    text = b"".join(exposition_pieces(meter.families())).decode()
     for name, status in (
         ("CONTROLLER_REGISTER_BROKER", "failed"),
         ("CONTROLLER_BROKER_HEARTBEAT", "failed"),

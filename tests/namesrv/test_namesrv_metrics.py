@@ -17,7 +17,7 @@ import trio
 from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.programs.mqnamesrv import main
-from understudy.runtime.exposition import exposition
+from understudy.runtime.exposition import exposition_pieces
 from understudy.runtime.load import Load
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.testkit.local_cluster import LocalCluster
@@ -55,7 +55,7 @@ def scrape(port: int) -> str:
 async def test_groups_members_and_topics_are_shown() -> None:
     async with LocalCluster(brokers=2) as cluster:
         table = cluster.name_server.table
-        text = exposition(collect(table, 0, Load())).decode()
+        text = b"".join(exposition_pieces(collect(table, 0, Load()))).decode()
     assert "rocketmq_namesrv_broker_groups 2.0\n" in text
     assert 'rocketmq_waiting_bytes_limit{kind="outgoing"} 5.36870912e+08\n' in text
     assert "rocketmq_namesrv_broker_groups_without_master 0.0\n" in text

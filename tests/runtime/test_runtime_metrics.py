@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from understudy.remoting.metrics_keys import read_metrics_settings
-from understudy.runtime.exposition import exposition
+from understudy.runtime.exposition import exposition_pieces
 from understudy.runtime.http_server import Answer, HttpLimits, HttpServer, Request
 from understudy.runtime.metrics import Family, Histogram, MetricsSettings, Sample, counter, gauge, read_labels
 from understudy.runtime.metrics_endpoint import MAX_CONNECTIONS, MAX_HEAD_BYTES, REQUEST_SECONDS, MetricsEndpoint
@@ -34,19 +34,19 @@ class TestText:
             gauge("b", "One b", 7),
             Family("c", "gauge", "nothing", []),
         ]
-        assert exposition(families, {"node": "n0"}).decode() == (
+        assert b"".join(exposition_pieces(families, {"node": "n0"})).decode() == (
             "# HELP a_total All a\n# TYPE a_total counter\n"
             'a_total{node="n0",topic="T"} 3.0\na_total{node="n0",topic="U"} 2.5\n'
             '# HELP b One b\n# TYPE b gauge\nb{node="n0"} 7.0\n'
         )
-        assert exposition([]) == b""
-        assert exposition([counter("x_total", "x", 1)]).endswith(b"\nx_total 1.0\n")
+        assert b"".join(exposition_pieces([])) == b""
+        assert b"".join(exposition_pieces([counter("x_total", "x", 1)])).endswith(b"\nx_total 1.0\n")
 
     def test_a_histogram_counts_up_to_each_bound(self) -> None:
         histogram = Histogram([1, 10])
         for value in (0.5, 1, 5, 100):
             histogram.observe(value, (("kind", "k"),))
-        lines = exposition([histogram.family("h", "sizes")]).decode().splitlines()[2:]
+        lines = b"".join(exposition_pieces([histogram.family("h", "sizes")])).decode().splitlines()[2:]
         assert lines == [
             'h_bucket{kind="k",le="1.0"} 2.0',
             'h_bucket{kind="k",le="10.0"} 3.0',
@@ -66,7 +66,7 @@ class TestText:
     @given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=20), max_size=4))
     @example({"A\n": ""})
     def test_labels_cannot_break_a_line(self, labels: dict[str, str]) -> None:
-        text = exposition([Family("m", "gauge", "x\ny", [Sample(1, labels)])]).decode()
+        text = b"".join(exposition_pieces([Family("m", "gauge", "x\ny", [Sample(1, labels)])])).decode()
         lines = text.split("\n")
         assert len(lines) == 4
         assert re.fullmatch(r'm(\{([a-zA-Z0-9_]+="([^"\\\n]|\\["\\n])*",?)*\})? 1\.0', lines[2], re.DOTALL)

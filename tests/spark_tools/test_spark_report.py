@@ -33,10 +33,6 @@ from understudy.spark_tools.times import moment, span
 TIME_MS = 1_700_000_000_123
 
 
-def test_every_class_has_its_severity() -> None:
-    assert sorted(rules.WORST_FIRST) == sorted(rules.CLASSES)
-
-
 def evidence(folder: Path, rows: list[tuple[str, str, int]]) -> str:
     """Two files with keys of these groups, classes and messages saved."""
     folder.mkdir()

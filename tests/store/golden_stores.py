@@ -73,7 +73,6 @@ def config_for(name: str, root: Path, content: dict[str, Any]) -> StoreConfig:
         mapped_file_size_batch_consume_queue=int(config.get("mapperFileSizeBatchConsumeQueue", 4600)),
         max_hash_slot_num=int(config["maxHashSlotNum"]),
         max_index_num=int(config["maxIndexNum"]),
-        enable_lmq=config.get("enableLmq") == "true",
         enable_multi_dispatch=config.get("enableMultiDispatch") == "true",
         memory_bytes=1 << 34,
     )

@@ -91,25 +91,6 @@ async def test_a_copy_that_ends_with_a_file_ends_there_after_a_start_and_goes_on
             assert queue_bodies(slave) == queue_bodies(master)
 
 
-async def test_a_replica_connection_sleeps_until_the_log_grows(autojump_clock: object) -> None:
-    async with running_store(simulated_world()) as store:
-        ends: list[int] = []
-
-        async def follow() -> None:
-            while len(ends) < 3:
-                await store.wait_beyond(ends[-1] if ends else 0)
-                ends.append(store.max_physical_offset)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(follow)
-            expected = []
-            for number in range(3):
-                await trio.sleep(100)
-                put(store, TOPIC, b"%d" % number)
-                expected.append(store.max_physical_offset)
-        assert ends == expected
-
-
 @pytest.mark.parametrize("first", [1, 3])
 async def test_a_copy_that_becomes_a_master_writes_behind_its_last_whole_message(
     autojump_clock: object, first: int
