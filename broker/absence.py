@@ -15,6 +15,8 @@ The rules:
 * A master that the view before showed and that no name server shows any more was **dropped**: it is isolated, for a
   slave may have acted since. So is a slave of a group without master: another slave may have acted instead. A broker
   that another name server still shows was not dropped.
+* A slave that would begin to act, and has copied nothing since it came back, is **outdated**: who acted until now may
+  have told the other slaves alone.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import attrs
 MASTER_ID = 0
 STARTED = "the process has started"
 DROPPED = "every name server that answers had dropped this broker"
+OUTDATED = "it would act for the master, and has copied nothing since it came back: others may know more"
 
 
 @attrs.frozen
@@ -173,7 +176,12 @@ class Online:
     heard: bool = False
 
 
-Event = Began | Looked | Contact | Online
+@attrs.frozen
+class Outdated:
+    """The broker would act for its master, and others of its group may know more than it."""
+
+
+Event = Began | Looked | Contact | Online | Outdated
 
 
 @attrs.frozen
@@ -222,6 +230,9 @@ def step(state: State, event: Event, now: Moment, trusted: Limits) -> tuple[Stat
         return attrs.evolve(state, isolated=False), (Register(), Decide())
     if isinstance(event, Looked):
         return _looked(state, now, trusted)
+    if isinstance(event, Outdated):
+        state, isolated = _isolate(state, OUTDATED)
+        return state, tuple(isolated)
     return _contact(state, event, now, trusted)
 
 

@@ -9,7 +9,19 @@ import math
 from collections.abc import Callable, Mapping
 
 from understudy.broker import absence
-from understudy.broker.absence import Began, Contact, Decide, Event, Isolated, Limits, Looked, Moment, Online, Register
+from understudy.broker.absence import (
+    Began,
+    Contact,
+    Decide,
+    Event,
+    Isolated,
+    Limits,
+    Looked,
+    Moment,
+    Online,
+    Outdated,
+    Register,
+)
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.runtime.clock import Clock
@@ -110,6 +122,10 @@ class Presence:
             self._led = True
             self.readable_until_ms = self._readable_until_ms()
             _call(self.on_register)
+
+    def outdated(self) -> None:
+        """Let nobody find the broker until it has asked the others of its group: it would act, and knows too little."""
+        self._take(Outdated())
 
     def online(self, *, heard: bool = False) -> None:
         """Let the broker be found: pre-online is done; *heard*: a name server has answered at its end."""

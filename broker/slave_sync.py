@@ -64,6 +64,7 @@ class SlaveSync:
     Attributes:
         synced: every table was copied at least once, in this life of the broker or a former one: without that, a slave
             cannot act.
+        current: so since this slave has come online, or it has asked those who know: it is not behind other slaves.
         synced_ms: wall time of the last complete copy in milliseconds, 0 before.
         parted: this slave has messages that its master does not have, and cannot copy it.
         on_synced: called when :attr:`synced` becomes true.
@@ -97,6 +98,7 @@ class SlaveSync:
         self._pause = PROGRESS_PERIOD_MS / 1000
         self._failing = ""
         self.synced = False
+        self.current = False
         self.synced_ms = 0
         self.parted = False
         self.on_parted: list[Callable[[], None]] = []
@@ -160,6 +162,7 @@ class SlaveSync:
                 await self._copy(source, table)
         self._tables_due = now + TABLES_PERIOD_MS / 1000
         self.synced_ms = self._clock.wall_ms()
+        self.current = True
         if not self.synced:
             self.synced = True
             log.info("tables copied", source=source.address)

@@ -206,12 +206,17 @@ class RoleServices:
         """Return what must run now, and take note of it: since when the broker acts, and whether it may be found."""
         broker, situation = self._broker, self.situation()
         acting = acts(situation).run
+        if acting and self.acting_since_ms is None and self._outdated(situation):
+            broker.presence.outdated()
+            situation = self.situation()
+            acting = acts(situation).run
         if not acting and self.acting_since_ms is not None:
             self.acting_since_ms = None
             broker.hold.wake_all()  # pulls that wait here learn that the master serves again
             broker.pops.hold.wake_all()
         elif acting and self.acting_since_ms is None:
             self.acting_since_ms = self._clock.wall_ms()
+            broker.slave_sync.current = True
             self._topics_missing = bool(self._log_topics.missing())
             situation = self.situation()
         parted = broker.slave_sync.parted and situation.is_slave and not acting
@@ -220,6 +225,11 @@ class RoleServices:
             broker.hold.wake_all()
         self.decisions = decided = services(situation)
         return decided
+
+    def _outdated(self, situation: Situation) -> bool:
+        """Return whether other slaves may know what those told them that acted, and this one does not."""
+        others = (situation.members or {}).keys() - {situation.broker_id}
+        return bool(others) and not self._broker.slave_sync.current
 
     async def _find_topics(self) -> None:
         try:
@@ -239,6 +249,7 @@ class RoleServices:
 
         self._late = None
         self._broker.replication.withhold(hole=True)
+        self._broker.slave_sync.current = False
         self._returning = returning = PreOnline(self._broker, self._broker.presence.state.cause)
         try:
             self.report = report = await returning.run()
@@ -246,6 +257,8 @@ class RoleServices:
             self._returning = None
             self._broker.replication.withhold(hole=False)
         await self._go_on()
+        if returning.state.finished or returning.state.outdated:  # whoever did not answer is not asked for ever
+            self._broker.slave_sync.current = True
         if returning.state.given_up:
             self._late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
         if self._broker.role.is_slave and self._broker.member_group.members is not None:

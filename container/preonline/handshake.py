@@ -5,7 +5,8 @@ takes over what the slave knows better, and asks who is alive once more: a slave
 now. One that lost the end of its log with the power first takes it back from the slave that has most of it. Only when
 no slave is left that was not asked it registers. A slave finds its master and begins to copy. Without a master it may
 be the one that acts from now on: then it tells the slave that acted until now, which stands back, and takes over what
-that one knows better. Whoever finds nobody goes online at once.
+that one knows better. If it has copied nothing since it came back, the one that acted may be gone, and have told the
+others alone: then it asks them all. Whoever finds nobody goes online at once.
 
 Who is alive is what **all** name servers show together, and whom this broker remembers of its former life. A name
 server that has just booted shows nobody, and is no proof of being alone: a remembered slave that no name server shows
@@ -78,6 +79,7 @@ class State:
         failed: slaves that failed in some round.
         ever_shown: ids that name servers showed in some round; one that is gone since was dropped; nobody waits for it.
         asked_at: monotonic seconds when members were shown last.
+        outdated: this slave is to ask all others, not the first one only.
         followed: the master that this slave has found, or has waited for long enough.
         tries: rounds that failed so far.
         trouble: what went wrong last, for people; ``""`` when nothing did.
@@ -98,6 +100,7 @@ class State:
     failed: frozenset[Member] = frozenset()
     ever_shown: frozenset[int] = frozenset()
     asked_at: float = -math.inf
+    outdated: bool = False
     followed: Member | None = None
     tries: int = 0
     trouble: str = ""
@@ -150,6 +153,7 @@ def begin(
     patience_seconds: float,
     timeout_seconds: float,
     dropped: bool = False,
+    outdated: bool = False,
 ) -> State:
     """Return the first state.
 
@@ -165,6 +169,7 @@ def begin(
         patience_seconds: how long a slave is asked that does not do its part.
         timeout_seconds: how long a living member may take to be shown by a name server that did not know it.
         dropped: every name server had dropped this broker, though it was there.
+        outdated: this slave would act, and has copied nothing since it came back.
     """
     longest = min(patience_seconds, timeout_seconds) if dropped else patience_seconds
     others = tuple(sorted(each for each in former if each.broker_id != own.broker_id and each.address != own.address))
@@ -173,6 +178,7 @@ def begin(
         own.address,
         former=others,
         lone=lone,
+        outdated=outdated,
         patient_until=now + longest,
         alone_at=now + min(timeout_seconds, longest),
     )
@@ -219,9 +225,12 @@ def _members(state: State, found: tuple[Member, ...]) -> State:
         )
     if others and others[0].broker_id == MASTER_ID and others[0] != state.followed:
         return attrs.evolve(state, phase=Phase.ASK_MASTER, target=others[0])
-    if others and state.own_id < others[0].broker_id and others[0] not in (*state.finished, *state.given_up):
-        # It acts until now; the others copy from it.
-        return _next_slave(attrs.evolve(state, shown=others, waiting=others[:1]))
+    if others and state.own_id < others[0].broker_id:
+        # The first one acts until now; the others copy from it.
+        asked = (*state.finished, *state.given_up)
+        new = tuple(each for each in (others if state.outdated else others[:1]) if each not in asked)
+        if new:
+            return _next_slave(attrs.evolve(state, shown=others, waiting=new))
     return attrs.evolve(state, phase=Phase.ONLINE, target=None)
 
 

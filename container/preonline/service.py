@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from understudy.broker.absence import DROPPED
+from understudy.broker.absence import DROPPED, OUTDATED
 from understudy.broker.admin.replication import SUCCESSOR, SUCCESSOR_ADDRESS
 from understudy.broker.broker import Broker
 from understudy.broker.merge import Row, within
@@ -74,6 +74,7 @@ class PreOnline:
             lone=self._lone(),
             now=self._clock.monotonic(),
             dropped=cause == DROPPED,
+            outdated=cause == OUTDATED,
             patience_seconds=broker.options.broker.pre_online_max_wait_millis / 1000,
             timeout_seconds=broker.options.broker.broker_not_active_timeout_millis / 1000,
         )

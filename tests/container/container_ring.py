@@ -22,7 +22,8 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
-from understudy.testkit.drills.ring import GROUPS, broker_of, container_of, start_ring
+from understudy.testkit.drills.ring import THREE
+from understudy.testkit.drills.ring import Ring as RingShape
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.topic_fields import topic_fields
@@ -34,13 +35,16 @@ HOSTS = ("c1", "c2", "c3", "n1")
 
 
 class Ring:
-    def __init__(self, cluster: SimCluster, client: RemotingClient, producer: Producer) -> None:
+    def __init__(
+        self, cluster: SimCluster, client: RemotingClient, producer: Producer, shape: RingShape = THREE
+    ) -> None:
+        self.shape = shape
         self.cluster = cluster
         self.client = client
         self.producer = producer
 
     def broker(self, group: str, broker_id: int) -> Broker:
-        broker = broker_of(self.cluster, group, broker_id)
+        broker = self.shape.broker_of(self.cluster, group, broker_id)
         assert broker is not None, f"{group} {broker_id} does not run"
         return broker
 
@@ -52,7 +56,7 @@ class Ring:
         return dict(table)
 
     async def topic_everywhere(self, topic: str = TOPIC) -> None:
-        for group in GROUPS:
+        for group in self.shape.groups:
             made = await self.ask(self.broker(group, 0), RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic))
             assert made.code == 0
 
@@ -70,10 +74,13 @@ class Ring:
         """Wait until every broker of the ring is registered and every slave has copied its master."""
 
         def ready() -> bool:
-            for group in GROUPS:
-                for broker_id in (0, 1, 2):
-                    broker = broker_of(self.cluster, group, broker_id)
-                    if broker is None or broker.registration.isolated or len(broker.member_group.members or {}) < 3:
+            wanted = self.shape.replicas
+            for group in self.shape.groups:
+                for broker_id in range(wanted):
+                    broker = self.shape.broker_of(self.cluster, group, broker_id)
+                    if broker is None or broker.registration.isolated:
+                        return False
+                    if len(broker.member_group.members or {}) < wanted:
                         return False
                     if broker.role.is_slave and not broker.slave_sync.synced:
                         return False
@@ -84,15 +91,19 @@ class Ring:
 
 @asynccontextmanager
 async def open_ring(
-    source: random.Random, extra: dict[str, str] | None = None, name_servers: Sequence[str] = ("n1",)
+    source: random.Random,
+    extra: dict[str, str] | None = None,
+    name_servers: Sequence[str] = ("n1",),
+    replicas: int = 3,
 ) -> AsyncIterator[Ring]:
+    shape = RingShape(replicas, len(name_servers))
     async with SimCluster(source) as cluster:
-        await start_ring(cluster, extra, name_servers=name_servers)
+        await shape.start(cluster, extra)
         async with (
             open_client(cluster.client_world()) as client,
             open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer,
         ):
-            ring = Ring(cluster, client, producer)
+            ring = Ring(cluster, client, producer, shape)
             await ring.online()
             await ring.topic_everywhere()
             await trio.sleep(4)  # slaves look at topics every three seconds
@@ -158,14 +169,15 @@ def delivered(ring: Ring) -> Counter[str]:
     """Return how often each key lies in the topic, over all masters."""
     return Counter(
         record.properties["UNIQ_KEY"]
-        for group in GROUPS
-        if (master := broker_of(ring.cluster, group, 0)) is not None
+        for group in ring.shape.groups
+        if (master := ring.shape.broker_of(ring.cluster, group, 0)) is not None
         for record in records(master)
     )
 
 
 def acting(ring: Ring) -> list[Broker]:
-    slaves = [broker_of(ring.cluster, group, number) for group in GROUPS for number in (1, 2)]
+    shape = ring.shape
+    slaves = [shape.broker_of(ring.cluster, group, id_) for group in shape.groups for id_ in range(1, shape.replicas)]
     return [each for each in slaves if each is not None and "schedule" in each.services.running()]
 
 
@@ -179,7 +191,7 @@ async def route_of(ring: Ring, topic: str) -> dict[str, Any]:
 async def drop(ring: Ring, broker: Broker, server: str = "n1") -> None:
     """Let a name server drop *broker* now: something on its own host signs it off, nobody else may."""
     own = broker.identity
-    world = ring.cluster.client_world(container_of(own.name, own.broker_id))
+    world = ring.cluster.client_world(ring.shape.container_of(own.name, own.broker_id))
     ext = {
         "clusterName": own.cluster,
         "brokerName": own.name,

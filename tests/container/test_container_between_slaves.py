@@ -62,6 +62,33 @@ def test_the_next_slave_to_act_knows_what_the_first_one_was_told_and_has_deliver
     run(scenario)
 
 
+def test_a_slave_that_has_copied_nothing_since_it_came_back_asks_the_others_before_it_acts() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, replicas=4) as ring:
+            # given a slave that is down while another one acts, and a third one that is told of it
+            await ring.commit(ring.broker("g0", 0), 10)
+            keys = await send_delayed(ring, 20, 3)
+            await trio.sleep(4)
+            await ring.cluster.kill("c3")
+            await ring.cluster.kill("c1")
+            first, third = ring.broker("g0", 1), ring.broker("g0", 3)
+            await acts(first)
+            await ring.commit(first, 400)
+            await until(lambda: third.schedule_progress.offsets == {3: 20} and at(third) == 400, 20)
+            # when the one that acts falls silent, the second one is back, and it is its turn
+            await Accident(ring.cluster, Fault("pause", "c2"), HOSTS).begin()
+            await ring.cluster.restart("c3")
+            second = ring.broker("g0", 2)
+            assert at(second) == 10
+            await acts(second)
+            # then it has learned from the third one before, and nothing comes again
+            assert at(second) == 400
+            await trio.sleep(15)
+            assert twice(ring, keys) == []
+
+    run(scenario)
+
+
 def test_a_slave_that_asks_a_silent_master_learns_from_the_one_that_acts_at_once() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:

@@ -114,6 +114,24 @@ def test_a_slave_that_will_act_takes_over_from_the_one_that_acted() -> None:
     assert after(State(2, "s2:1"), members({1: "s1:1"})).phase is Phase.ONLINE
 
 
+def test_a_slave_that_is_outdated_asks_all_others_before_it_acts() -> None:
+    state = begin(
+        Member(1, "s1:1"), (), lone=False, now=0.0, patience_seconds=60.0, timeout_seconds=10.0, outdated=True
+    )
+    found, asked = members({3: "s3:1", 2: "s2:1"}), []
+    state = after(state, found)
+    while state.phase is not Phase.ASK_MEMBERS:
+        assert state.target is not None
+        asked.append((state.phase, state.target.broker_id))
+        state = after(state, Done())
+    assert asked == [(phase, broker_id) for broker_id in (2, 3) for phase in (Phase.ANNOUNCE, Phase.TAKE_OVER)]
+    # one that came meanwhile is asked, too, and a master that came is followed
+    later = after(state, members({2: "s2:1", 3: "s3:1", 4: "s4:1"}))
+    assert (later.phase, later.target) == (Phase.ANNOUNCE, Member(4, "s4:1"))
+    assert after(state, members({0: "m:1", 2: "s2:1"})).phase is Phase.ASK_MASTER
+    assert after(state, found).phase is Phase.ONLINE
+
+
 def test_a_slave_that_fails_in_the_middle_begins_a_new_round() -> None:
     state = after(MASTER, members({1: "s1:1", 2: "s2:1"}), Failed("no connection"))
     assert (state.phase, state.tries, state.trouble) == (Phase.PAUSE, 1, "no connection")
