@@ -205,13 +205,13 @@ class HaMaster:
         seat = self._seats.take(host, scope.cancel) if admitted else None
         if seat is None:
             why = "too many slaves of this host" if admitted else "not a slave's address"
-            log.warning(f"{why}, connection closed", peer="{}:{}".format(*stream.peer))
+            self._world.tell(log.warning, f"{why}, connection closed", peer="{}:{}".format(*stream.peer))
             await _close(stream)
             return
         self._next_number += 1
         number = self._next_number
         slave = self._slaves[number] = _Slave(*stream.peer[:2], Flow(self._world), self._converse(), seat)
-        log.info("slave connected", peer=slave.address)
+        self._world.tell(log.info, "slave connected", peer=slave.address)
         self._tell(self.membership_changed)
         why = "stopped by this side"
         try:
@@ -227,7 +227,8 @@ class HaMaster:
             del self._slaves[number]
             slave.conversation.ended()
             self._left(slave)
-            log.info("slave gone", peer=slave.address, acknowledged=slave.replica.acknowledged, why=why)
+            confirmed = slave.replica.acknowledged
+            self._world.tell(log.info, "slave gone", peer=slave.address, acknowledged=confirmed, why=why)
             self._tell(self.membership_changed)
             await _close(stream)
 
@@ -252,7 +253,7 @@ class HaMaster:
                     return "closed by the slave"
                 why = self._take(slave, data)
                 if why:
-                    log.error("slave refused", peer=slave.address, why=why)
+                    self._world.tell(log.error, "slave refused", peer=slave.address, why=why)
                     return why
                 if conversation.reply and not slave.started.is_set():  # after that the writer has the stream
                     reply, conversation.reply = conversation.reply, b""

@@ -27,6 +27,7 @@ from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
+from understudy.runtime.damping import Damping
 from understudy.runtime.log import get_logger
 from understudy.runtime.stored_settings import SettingsInForce
 
@@ -61,6 +62,7 @@ class BrokerRequests:
         self._key_values = key_values
         self._settings = settings
         self._tell = tell
+        self._lines = Damping()
 
     def register(self, server: Dispatcher) -> None:
         """Register the handlers."""
@@ -126,7 +128,7 @@ class BrokerRequests:
 
     def _log(self, event: Registration, result: RegistrationResult, known: bool) -> None:
         if result.owner is not None:
-            log.warning(
+            self._say(
                 "registration refused, a living broker of another host is registered there",
                 broker=event.name,
                 id=event.broker_id,
@@ -136,18 +138,18 @@ class BrokerRequests:
                 owner_host=result.owner.host,
             )
         elif result.refused:
-            log.warning(
+            self._say(
                 "registration refused, the full topic table must come first", broker=event.name, id=event.broker_id
             )
         elif result.stale:
-            log.warning(
+            self._say(
                 "registration ignored, a member with a newer state version has the id",
                 broker=event.name,
                 id=event.broker_id,
                 address=event.address,
             )
         elif result.displaced is not None:
-            log.warning(
+            self._say(
                 "id taken over by another address; two brokers with the same name and id must not both run",
                 broker=event.name,
                 id=event.broker_id,
@@ -164,6 +166,9 @@ class BrokerRequests:
                 topics=len(event.topics),
             )
 
+    def _say(self, event: str, **fields: object) -> None:
+        self._lines.tell(log.warning, event, self._liveness.now_ms() / 1000, **fields)
+
     def unregister_broker(self, connection: Connection, command: Command) -> Command:
         """104: a broker that leaves; answered before it is gone."""
         key = (optional(command, "clusterName") or "", optional(command, "brokerAddr") or "")
@@ -177,7 +182,7 @@ class BrokerRequests:
             host=connection.source,
         )
         if member is None and key in self._table.live:
-            log.warning("unregistration ignored, it is not the broker's", address=key[1], peer=connection.address)
+            self._say("unregistration ignored, it is not the broker's", address=key[1], peer=connection.address)
         capacity = self._settings.current.un_register_broker_queue_capacity
         if member is not None and not self._liveness.unregister(member, capacity):
             remark = f"{capacity} unregistrations are waiting already, try again"
@@ -221,7 +226,7 @@ class BrokerRequests:
         for name in {each.broker_name for each in queues}:
             group = self._table.groups.get(name)
             if group and not any(is_its_own(each, connection, connection.source) for each in group.members.values()):
-                log.warning(
+                self._say(
                     "queues refused, they are not of this broker", broker=name, topic=topic, peer=connection.address
                 )
                 raise CommandError(ResponseCode.NO_PERMISSION, f"broker {name} is registered from another host")

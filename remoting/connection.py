@@ -306,7 +306,9 @@ class Connection:
                 data = await receive(size)
             return "closed by the peer"
         except (FrameError, proxy_protocol.PreambleError) as error:
-            log.warning("bad frame, connection closed", peer=self.address, why=error)
+            self._load.lines.tell(
+                log.warning, "bad frame, connection closed", monotonic(), peer=self.address, why=error
+            )
             return f"bad frame: {error}"
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return "broken by the peer or the network"

@@ -126,7 +126,8 @@ class Dispatcher:
     def _for_administrators(self, handler: Handler) -> Handler:
         def handle(connection: Connection, command: Command) -> Answer:
             if self.administrators is not None and not self.administrators.holds(connection.source):
-                log.warning("administration refused", peer=connection.address, code=command.code)
+                told, now = self._shared.load.lines, self._clock.monotonic()
+                told.tell(log.warning, "administration refused", now, peer=connection.address, code=command.code)
                 remark = f"{access.ADMIN_KEY} of this server does not name {connection.source}: request {command.code}"
                 return response(command, ResponseCode.NO_PERMISSION, f"{remark} is administration")
             return handler(connection, command)

@@ -107,7 +107,9 @@ class RemotingServer(Dispatcher):
         try:
             secured = await tls.accept(stream)
         except (NoTlsError, trio.BrokenResourceError) as error:
-            log.warning("connection refused", server=self._name, peer="{}:{}".format(*stream.peer), why=error)
+            self._world.tell(
+                log.warning, "connection refused", server=self._name, peer="{}:{}".format(*stream.peer), why=error
+            )
             with trio.CancelScope(shield=True):
                 await stream.aclose()
             return
@@ -126,7 +128,9 @@ class RemotingServer(Dispatcher):
                 callback(connection)
             await connection.run(self.dispatch, proxied=True, handed_on=self.handed_on, answered=self.answered)
         except Exception as error:  # one connection must never end the server
-            log.error("connection failed", exc=error, server=self._name, peer=connection.address, error=repr(error))
+            self._world.tell(
+                log.error, "connection failed", exc=error, server=self._name, peer=connection.address, error=repr(error)
+            )
         finally:
             self.connections.discard(connection)
             for callback in self.on_close:

@@ -22,6 +22,7 @@ from typing import Protocol
 
 import trio
 
+from understudy.runtime.damping import Damping
 from understudy.runtime.metrics import Family, Sample
 
 SMALL_BYTES = 64 * 1024
@@ -101,6 +102,7 @@ class Load:
         parked: bytes of requests that wait for something to happen.
         turn: held by a connection with much work while it works.
         newcomers: passed by each connection before it deals with its first bytes.
+        lines: through which lines about what peers do go into the log.
     """
 
     def __init__(self, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> None:
@@ -109,6 +111,7 @@ class Load:
         self.parked = Budget(memory_bytes // PARKED_PART)
         self.turn = trio.Lock()
         self.newcomers = trio.Semaphore(NEWCOMERS)
+        self.lines = Damping()
 
     def limit(self, totals: Totals) -> None:
         """Take what the settings of the program say."""

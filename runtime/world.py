@@ -9,6 +9,7 @@ import attrs
 
 from understudy.runtime.clock import Clock, SystemClock
 from understudy.runtime.comeback import IdlePoll
+from understudy.runtime.damping import Say
 from understudy.runtime.disk import Disk, RealDisk
 from understudy.runtime.load import Load
 from understudy.runtime.memory_limit import memory_limit_bytes
@@ -32,6 +33,10 @@ class World:
     process_id: int = 1
     load: Load = attrs.field(factory=Load)
     threads: Threads = attrs.field(factory=InPlace, kw_only=True)
+
+    def tell(self, say: Say, event: str, **fields: object) -> None:
+        """Log a line that peers can cause; see :class:`~understudy.runtime.damping.Damping`."""
+        self.load.lines.tell(say, event, self.clock.monotonic(), **fields)
 
 
 def real_world(idle_poll_s: float = 0.0) -> World:

@@ -344,7 +344,7 @@ class Links:
             if len(self._said) > 1000:
                 self._said.clear()
             self._said[who] = reason
-            log.warning("connection refused", member=self._member, peer=who, reason=reason)
+            self._world.tell(log.warning, "connection refused", member=self._member, peer=who, reason=reason)
 
     def _say(self, peer: str, reason: str) -> None:
         if self._said.get(peer) != reason:

@@ -152,7 +152,9 @@ class GrpcConnection:
                     await self._outbox.wait_drained()
                 data = b"" if self._closing else await self._stream.receive_some(size)
             if self._closing:
-                log.info("gRPC client disconnected", peer=f"{self.peer[0]}:{self.peer[1]}", why=self._closing)
+                told, now = self._load.lines, self.clock.monotonic()
+                peer = f"{self.peer[0]}:{self.peer[1]}"
+                told.tell(log.info, "gRPC client disconnected", now, peer=peer, why=self._closing)
                 await self._last_words()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the client is gone

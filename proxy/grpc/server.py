@@ -127,7 +127,8 @@ class GrpcServer:
         except (PreambleError, NoTlsError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             log.debug("gRPC client turned away", peer=stream.peer[0], why=error)
         except Exception as error:  # one client must never end the server
-            log.error("gRPC connection failed", exc=error, peer=stream.peer[0], error=repr(error))
+            peer = stream.peer[0]
+            self._world.tell(log.error, "gRPC connection failed", exc=error, peer=peer, error=repr(error))
         finally:
             if connection is None:
                 with trio.CancelScope(shield=True):

@@ -124,6 +124,22 @@ async def test_slaves_that_never_read_or_never_confirm_hold_nobody_up(
         assert 1 <= master.connection_count <= MOST_CONNECTIONS
 
 
+async def test_connections_without_end_are_few_lines_in_the_log(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with master_of(network, Log(b"x" * 1000)) as master:
+        for _ in range(200):
+            stream = await connected(network, "rude")
+            await stream.send_all(wire.report(1 << 62))  # a slave that is ahead is refused
+            await stream.aclose()
+        await trio.sleep(1)
+        assert 0 == master.connection_count
+    lines = [record.getMessage() for record in caplog.records]
+    for kind in ("slave connected", "slave refused", "slave gone"):
+        assert 1 <= sum(line.startswith(kind) for line in lines) <= 10, kind
+
+
 @pytest.mark.parametrize("led", [False, True], ids=["plain", "led"])
 @pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
 async def test_whatever_a_peer_sends_the_next_one_is_served_and_nothing_is_left(

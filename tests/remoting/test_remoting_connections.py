@@ -157,6 +157,22 @@ async def test_a_bad_frame_closes_its_connection_only(
         assert "looks like HTTP" in caplog.text
 
 
+async def test_very_many_bad_frames_are_few_lines_in_the_log(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(world_of(network, "s")):
+        for count in (100, 1):
+            for _ in range(count):
+                bad = await network.host("c").connect("s", 7000, 1)
+                await bad.send_all(b"GET / HTTP/1.1\r\n\r\n")
+                await bad.aclose()
+            await trio.sleep(5)
+    lines = [record.getMessage() for record in caplog.records if "bad frame" in record.getMessage()]
+    assert 2 <= len(lines) <= 10
+    told = sum(int(line.rpartition("left_out=")[2]) for line in lines if "left_out=" in line)
+    assert 101 == len(lines) + told
+
+
 async def test_a_server_asks_its_client_on_the_same_connection(network: SimNetwork, autojump_clock: MockClock) -> None:
     seen: list[bytes] = []
 
