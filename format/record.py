@@ -139,6 +139,25 @@ class Record:
         """The offset message id."""
         return offset_message_id(self.store_host, self.physical_offset)
 
+    def encoded_with(self, properties: bytes) -> bytes:
+        """Return the bytes of this record with other *properties*; its checksum is made anew."""
+        return encode_record(
+            self.topic,
+            self.queue_id,
+            self.queue_offset,
+            self.physical_offset,
+            self.body,
+            properties,
+            flag=self.flag,
+            sys_flag=self.sys_flag,
+            born_ms=self.born_ms,
+            born_host=self.born_host,
+            store_ms=self.store_ms,
+            store_host=self.store_host,
+            reconsume_times=self.reconsume_times,
+            prepared_transaction_offset=self.prepared_transaction_offset,
+        )
+
 
 def encode_record(
     topic: str,

@@ -10,6 +10,7 @@ import os.path
 import zlib
 
 from understudy.format.record import BLANK, BLANK_MAGIC, CRC_MASK, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
+from understudy.runtime.durable import write_durably
 from understudy.runtime.log import get_logger
 from understudy.store.consume_queue import FILLER, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
@@ -126,11 +127,5 @@ def _keep(core: StoreCore, physical: int, data: bytes) -> None:
     folder = core.path("damaged")
     core.disk.make_folder(folder)
     path = os.path.join(folder, f"{physical:020d}")
-    file = core.disk.open(path)
-    try:
-        file.truncate(0)
-        file.write_at(0, data)
-        file.sync()
-    finally:
-        file.close()
+    write_durably(core.disk, path, data, keep_previous=False)
     log.info("kept the damaged bytes", path=path, bytes=len(data))

@@ -23,7 +23,7 @@ from understudy.broker.pop.revive_log import CheckPoint
 from understudy.broker.property_filter import PropertyFilter
 from understudy.format.properties import format_properties
 from understudy.format.receipts import RECEIPT, Receipt, retry_mark
-from understudy.format.record import decode_records, encode_record
+from understudy.format.record import decode_records
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetResult, GetStatus
 
@@ -265,22 +265,5 @@ def as_asked(wish: Wish, taken: Taken, pop_ms: int, revive_queue: int, broker_na
                 record.queue_offset,
             )
             properties = format_properties({**record.properties, RECEIPT: receipt.text}).encode()
-            records.append(
-                encode_record(
-                    wish.topic,
-                    record.queue_id,
-                    record.queue_offset,
-                    record.physical_offset,
-                    record.body,
-                    properties,
-                    flag=record.flag,
-                    sys_flag=record.sys_flag,
-                    born_ms=record.born_ms,
-                    born_host=record.born_host,
-                    store_ms=record.store_ms,
-                    store_host=record.store_host,
-                    reconsume_times=record.reconsume_times,
-                    prepared_transaction_offset=record.prepared_transaction_offset,
-                )
-            )
+            records.append(attrs.evolve(record, topic=wish.topic).encoded_with(properties))
     return attrs.evolve(taken, parts=records, size_bytes=sum(map(len, records)))

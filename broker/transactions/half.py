@@ -21,7 +21,6 @@ from understudy.format.record import (
     FLAG_TRANSACTION_MASK,
     FLAG_TRANSACTION_PREPARED,
     Record,
-    encode_record,
     offset_message_id,
 )
 from understudy.store.status import Appended
@@ -209,23 +208,14 @@ class Half:
             "transactionId": unique,
             "bname": broker_name,
         }
-        body = encode_record(
-            self.topic,
-            self.queue_id,
-            renewed.queue_offset,
-            renewed.physical_offset,
-            record.body,
-            format_properties({**self.pairs, WAIT: "false"}).encode(),
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_ms=record.born_ms,
-            born_host=record.born_host,
-            store_ms=record.store_ms,
-            store_host=record.store_host,
-            reconsume_times=record.reconsume_times,
-            prepared_transaction_offset=record.prepared_transaction_offset,
+        copy = attrs.evolve(
+            record,
+            topic=self.topic,
+            queue_id=self.queue_id,
+            queue_offset=renewed.queue_offset,
+            physical_offset=renewed.physical_offset,
         )
-        return header, body
+        return header, copy.encoded_with(format_properties({**self.pairs, WAIT: "false"}).encode())
 
 
 def immunity_ms(seconds: str | None, timeout_ms: int) -> int:

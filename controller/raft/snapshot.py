@@ -14,6 +14,7 @@ from understudy.controller.raft.journal import rejoin_advice
 from understudy.controller.raft.pinned import SerializerState
 from understudy.controller.raft.records import Entry
 from understudy.runtime.disk import Disk
+from understudy.runtime.durable import write_durably
 
 MAGIC = b"USSNAP01"
 FORMAT_VERSION = 1
@@ -122,16 +123,7 @@ class SnapshotStore:
         self._status = SerializerState.SUCCESS
 
     def _write(self, data: bytes) -> None:
-        temporary = self.path + ".new"
-        file = self._disk.open(temporary)
-        try:
-            file.truncate(0)
-            file.write_at(0, data)
-            file.sync()
-        finally:
-            file.close()
-        self._disk.replace(temporary, self.path)
-        self._disk.sync_folder(os.path.dirname(self.path))
+        write_durably(self._disk, self.path, data, keep_previous=False)
 
     # -- the core's interface ------------------------------------------------------------------------------------
 

@@ -9,12 +9,17 @@ import attrs
 
 from understudy.format.json_dialect import dumps
 from understudy.format.names import retry_topic
+from understudy.mqclient.admin.paging import PagedTable, all_rows
 from understudy.mqclient.admin.topics import master_addresses
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import parse_queue
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, json_body
 from understudy.remoting.codes import RequestCode
+
+_PAGES = PagedTable(
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable", "groupSeq", "maxGroupNum", "totalGroupNum"
+)
 
 
 @attrs.frozen
@@ -240,18 +245,4 @@ async def consume_mode(session: Session, address: str, topic: str, group: str, m
 
 async def all_settings(session: Session, address: str) -> dict[str, dict[str, Any]]:
     """Return the settings of every group on the broker at *address*, page by page, by name."""
-    found: dict[str, dict[str, Any]] = {}
-    version = ""
-    while True:
-        ext = {"groupSeq": len(found), "maxGroupNum": 2000, "dataVersion": version}
-        answer = await session.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, ext)
-        body = json_body(answer)
-        page = body.get("subscriptionGroupTable") or {}
-        new_version = dumps(body.get("dataVersion")).decode()
-        if version and new_version != version:
-            found.clear()  # the table changed between pages: the broker started again from its first entry
-        version = new_version
-        found.update(page)
-        total = (answer.ext or {}).get("totalGroupNum")
-        if total is None or not page or len(found) >= int(total):
-            return found
+    return await all_rows(session, address, _PAGES)

@@ -10,11 +10,14 @@ import attrs
 from understudy.format.json_dialect import dumps
 from understudy.format.names import DEFAULT_TOPIC
 from understudy.mqclient.admin.cluster import cluster_info, name_servers
+from understudy.mqclient.admin.paging import PagedTable, all_rows
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.offsets import parse_queue
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, json_body
 from understudy.remoting.codes import RequestCode, ResponseCode
+
+_PAGES = PagedTable(RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable", "topicSeq", "maxTopicNum", "totalTopicNum")
 
 
 @attrs.frozen
@@ -217,18 +220,4 @@ def parse_attributes(text: str) -> dict[str, str]:
 
 async def all_settings(session: Session, address: str) -> dict[str, dict[str, Any]]:
     """Return the settings of every topic on the broker at *address*, page by page, by name."""
-    found: dict[str, dict[str, Any]] = {}
-    version = ""
-    while True:
-        ext = {"topicSeq": len(found), "maxTopicNum": 2000, "dataVersion": version}
-        answer = await session.call(address, RequestCode.GET_ALL_TOPIC_CONFIG, ext)
-        body = json_body(answer)
-        page = body.get("topicConfigTable") or {}
-        new_version = dumps(body.get("dataVersion")).decode()
-        if version and new_version != version:
-            found.clear()  # the table changed between pages: the broker started again from its first entry
-        version = new_version
-        found.update(page)
-        total = (answer.ext or {}).get("totalTopicNum")
-        if total is None or not page or len(found) >= int(total):
-            return found
+    return await all_rows(session, address, _PAGES)

@@ -13,7 +13,6 @@ from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions
 from understudy.broker.switch_replication import SwitchReplication
 from understudy.container.hosted import host_broker
-from understudy.controller.configuration import ControllerConfig
 from understudy.controller.metadata import Group as GroupFacts
 from understudy.controller.server import Controller
 from understudy.format.record import decode_records
@@ -22,13 +21,14 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.background import open_background
-from understudy.testkit.quorum.simulation import SECRET_FILE, give_secret
+from understudy.testkit.quorum.settings import API_PORT, member_settings
+from understudy.testkit.quorum.simulation import give_secret
 from understudy.testkit.sim.cluster import TINY_FILES, SimCluster
 from understudy.testkit.sim.process import SimProcess
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
 
-PORT, API_PORT, RAFT_PORT = 10911, 9878, 19878
+PORT = 10911
 CONTROLLERS = ("k1", "k2", "k3")
 BROKERS = ("b1", "b2", "b3")
 TOPIC = "orders"
@@ -63,20 +63,9 @@ class LedGroup:
         self._nursery = nursery
 
     async def start_controller(self, name: str) -> None:
-        host, peers = self.cluster.host(name), [(each, self.cluster.address(each)) for each in CONTROLLERS]
+        host, addresses = self.cluster.host(name), {each: self.cluster.address(each) for each in CONTROLLERS}
         give_secret(host.disk)
-        config = ControllerConfig(
-            controller_d_leger_group="sim",
-            controller_d_leger_peers=";".join(f"{each}-{address}:{API_PORT}" for each, address in peers),
-            controller_raft_peers=";".join(f"{each}-{address}:{RAFT_PORT}" for each, address in peers),
-            controller_d_leger_self_id=name,
-            controller_store_path="/controller",
-            controller_raft_secret_file=SECRET_FILE,
-            config_store_path="/controller/controller.properties",
-            scan_inactive_master_interval=500,
-            scan_not_active_broker_interval=500,
-            controller_unknown_broker_grace=3000,
-        )
+        config = member_settings(name, addresses)
         self.cluster.network.power_on(host.address)
         process = host.new_process()
         controller = self.controllers[name] = Controller(process.world, config)

@@ -31,7 +31,8 @@ from understudy.controller.metadata import Group, Metadata
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.server import Controller
 from understudy.runtime.world import World
-from understudy.testkit.quorum.simulation import SECRET_FILE, give_secret
+from understudy.testkit.quorum.settings import API_PORT, member_settings
+from understudy.testkit.quorum.simulation import give_secret
 from understudy.testkit.quorum.stub_broker import StubBroker, StubSettings
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.connection import LinkQuality
@@ -39,8 +40,6 @@ from understudy.testkit.sim.determinism import Trace
 from understudy.testkit.sim.disk import SimDisk
 from understudy.testkit.sim.network import SimNetwork
 
-API_PORT = 9878
-RAFT_PORT = 19878
 BROKER_PORT = 10911
 
 
@@ -213,19 +212,7 @@ class SimControllers:
 
     def config(self, name: str) -> ControllerConfig:
         """Return the settings of one controller."""
-        return ControllerConfig(
-            controller_d_leger_group="sim",
-            controller_d_leger_peers=";".join(f"{member}-{member}:{API_PORT}" for member in self.names),
-            controller_raft_peers=";".join(f"{member}-{member}:{RAFT_PORT}" for member in self.names),
-            controller_d_leger_self_id=name,
-            controller_store_path="/controller",
-            controller_raft_secret_file=SECRET_FILE,
-            config_store_path="/controller/controller.properties",
-            scan_inactive_master_interval=500,
-            scan_not_active_broker_interval=500,
-            controller_unknown_broker_grace=3000,
-            enable_elect_unclean_master=self.unclean,
-        )
+        return member_settings(name, {each: each for each in self.names}, unclean=self.unclean)
 
     def start(self) -> None:
         """Start everything."""

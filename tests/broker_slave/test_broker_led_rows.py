@@ -17,7 +17,8 @@ from understudy.mqclient.producer import Producer, SendStatus, open_producer
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.store.checkpoint import load_checkpoint
-from understudy.testkit.led.group import API_PORT, BROKERS, CONTROLLERS, TOPIC, LedGroup, led_group
+from understudy.testkit.led.group import BROKERS, CONTROLLERS, TOPIC, LedGroup, led_group
+from understudy.testkit.quorum.settings import API_PORT
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 

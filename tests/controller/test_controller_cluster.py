@@ -14,8 +14,9 @@ from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
 from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-from understudy.testkit.quorum.controllers import API_PORT, ControllersResult, SimControllers
+from understudy.testkit.quorum.controllers import ControllersResult, SimControllers
 from understudy.testkit.quorum.controllers_history import run_controllers_seed
+from understudy.testkit.quorum.settings import API_PORT
 from understudy.testkit.waiting import until
 
 

@@ -43,7 +43,8 @@ from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
-from understudy.testkit.quorum.controllers import API_PORT, ControllersResult, SimControllers
+from understudy.testkit.quorum.controllers import ControllersResult, SimControllers
+from understudy.testkit.quorum.settings import API_PORT
 from understudy.testkit.quorum.simulation import RAFT_PORT, CounterMachine, QuorumResult, SimQuorum
 from understudy.testkit.waiting import until
 

@@ -14,7 +14,8 @@ from understudy.mqadmin.main import load_commands, run_command
 from understudy.mqadmin.no_master import Replica, next_step, replicas_of, verdict
 from understudy.mqadmin.options import parse
 from understudy.mqclient.errors import ClientError
-from understudy.testkit.led.group import API_PORT, BROKERS, CONTROLLERS, LedGroup, led_group
+from understudy.testkit.led.group import BROKERS, CONTROLLERS, LedGroup, led_group
+from understudy.testkit.quorum.settings import API_PORT
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
