@@ -52,6 +52,10 @@ class LedDrill(Drill):
         kinds: ``ours`` or ``java`` of each replica.
         real_controllers: let *launcher* start the controllers, too.
         clients: whose clients send and consume, a key of :data:`CLIENTS`.
+
+    Attributes:
+        story: what happened, and when (monotonic seconds).
+        traffic: of the clients, once they have begun.
     """
 
     def __init__(
@@ -69,11 +73,29 @@ class LedDrill(Drill):
         self.kinds = list(kinds)
         self.clients = clients
         self.timeout_ms = TIMEOUT_MS
+        self.story: list[tuple[float, str]] = []
+        self.traffic: Traffic | None = None
 
     def be_patient(self) -> None:
         """Take timeouts for a machine on which a process may not run for a second."""
         self.timeout_ms = 5 * TIMEOUT_MS
         self.more_controller_keys |= SLOW
+
+    def say(self, text: str) -> None:
+        super().say(text)
+        self.story.append((self.world.clock.monotonic(), text.strip()))
+
+    def witness(self, key: str) -> str:
+        """Return who acknowledged a message, and what had happened just before; ``""`` where clients do not tell."""
+        known = None if self.traffic is None else self.traffic.acknowledgements.get(key)
+        if known is None:
+            return ""
+        number = self.broker_ports.index(known.port)
+        at, text = max((each for each in self.story if each[0] <= known.at), default=(known.at, "the start"))
+        return (
+            f"; acknowledged by replica {number} ({self.kinds[number]}) at byte {known.position}, "
+            f"{known.at - at:.3f} s after {text!r}"
+        )
 
     # -- processes -----------------------------------------------------------------------------------------------
 
@@ -224,6 +246,7 @@ class LedDrill(Drill):
 
     async def end(self, traffic: Traffic) -> Verdict:
         """Let the traffic come to its end and compare the logs; return the verdict."""
+        self.traffic = traffic
         await self.world.clock.sleep(QUIET_SECONDS)
         await traffic.stop_sending()
         await traffic.drain()

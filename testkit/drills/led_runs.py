@@ -66,4 +66,7 @@ def tell(drill: LedDrill, verdict: Verdict) -> None:
     print(f"\nVerdict: {verdict}")
     for violation in verdict.violations[:_SHOWN_VIOLATIONS]:
         key = violation.detail.partition(" ")[0]
-        print(f"  {violation.rule}: {violation.detail}; in the log {drill.log(0).count(key.encode())} times")
+        times = drill.log(0).count(key.encode())
+        print(f"  {violation.rule}: {violation.detail}; in the log {times} times{drill.witness(key)}")
+    if drill.traffic is not None:
+        (drill.folder / "history.txt").write_text("".join(drill.traffic.lines()))

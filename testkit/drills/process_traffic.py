@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar, Self
 
+import attrs
 import trio
 
+from understudy.format.record import decode_offset_message_id
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
@@ -35,14 +37,35 @@ JAVA_START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
 
 
+@attrs.frozen
+class Acknowledgement:
+    """Who said of a message that it is stored.
+
+    Attributes:
+        port: where that broker listens.
+        position: of the message in its log (bytes).
+        at: monotonic seconds when the answer came.
+    """
+
+    port: int
+    position: int
+    at: float
+
+
 class Traffic(ABC):
-    """Three senders that wait for each answer, one of delayed messages, a concurrent group and an orderly one."""
+    """Three senders that wait for each answer, one of delayed messages, a concurrent group and an orderly one.
+
+    Attributes:
+        history: what they saw.
+        acknowledgements: who acknowledged each message, where the clients tell.
+    """
 
     groups: ClassVar[tuple[str, ...]] = (CONCURRENT, ORDERLY)
     drain_seconds: ClassVar[float] = 90.0
 
     def __init__(self) -> None:
         self.history = History()
+        self.acknowledgements: dict[str, Acknowledgement] = {}
 
     @abstractmethod
     async def stop_sending(self) -> None:
@@ -68,6 +91,13 @@ class Traffic(ABC):
     def told(self) -> list[str]:
         """Return what else was seen, a line for each."""
         return []
+
+    def lines(self) -> Iterator[str]:
+        """Return the whole history, a line for each send and each delivery."""
+        for sent in self.history.sends:
+            yield f"sent {sent.key} {sent.queue} {sent.acknowledged} {self.acknowledgements.get(sent.key)}\n"
+        for delivered in self.history.deliveries:
+            yield f"delivered {delivered.key} {delivered.group} {delivered.queue} {delivered.offset}\n"
 
 
 class OurTraffic(Traffic):
@@ -116,6 +146,8 @@ class OurTraffic(Traffic):
                 queue = (sent.queue.topic, sent.queue.broker_name, sent.queue.queue_id)
                 # Any other status says that the message is stored, and that it may go with the master that has it.
                 self.history.sent(key, lane, queue, acknowledged=sent.status is SendStatus.OK)
+                _, port, position = decode_offset_message_id(sent.offset_message_id)
+                self.acknowledgements[key] = Acknowledgement(port, position, trio.current_time())
             await trio.sleep(SEND_PAUSE_SECONDS)
         self._senders -= 1
         if not self._senders:
