@@ -38,7 +38,7 @@ class FormerCopies:
         store: the log; the schedule topic in it ends where the former master stopped.
         target: takes all others.
         until_safe: returns when there are as many copies of the log up to two offsets (bytes on disk, bytes that
-            replicas have) as a send of this moment needs.
+            replicas have) as a send of this moment needs, and whether there are: not when the broker is replaced.
         levels: the delay levels, from 1.
     """
 
@@ -46,7 +46,7 @@ class FormerCopies:
         self,
         store: MessageStore,
         target: Redelivery,
-        until_safe: Callable[[int, int], Awaitable[None]],
+        until_safe: Callable[[int, int], Awaitable[bool]],
         levels: int,
     ) -> None:
         self._store = store
@@ -65,7 +65,8 @@ class FormerCopies:
             ends.append(end)
         if ends:
             log.info("the former master has put these delayed messages", topic=messages[0].topic, count=len(ends))
-            await self._until_safe(max(ends), max(ends))
+            if not await self._until_safe(max(ends), max(ends)):
+                return [PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH] * len(messages)
         rest = messages[len(ends) :]
         return [PutStatus.PUT_OK] * len(ends) + (await self._target.put(rest) if rest else [])
 

@@ -71,10 +71,14 @@ class OwnLog:
         self._replication = replication
         self._keys = keys
         self._copied = Signal()
+        self._given_up = 0
         replication.copies_changed.append(self._copies_changed)
 
     async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
-        """Append *messages* until one is refused, those behind it are refused as well; return when they are safe."""
+        """Append *messages* until one is refused, those behind it are refused as well; return when they are safe.
+
+        None of them counts as put when :meth:`give_up` ends the wait.
+        """
         copies = self._replication.copies_in_reach()
         refusal: PutStatus | None = None
         end = end_to_copy = count = 0
@@ -95,23 +99,38 @@ class OwnLog:
             end = appended.physical_offset + appended.size_bytes
             if wants_copies:
                 end_to_copy = end
-        await self.until_safe(end, end_to_copy)
+        if not await self.until_safe(end, end_to_copy):
+            return [PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH] * len(messages)
         return [PutStatus.PUT_OK] * count + [refusal or PutStatus.PUT_OK] * (len(messages) - count)
 
-    async def until_safe(self, end: int, end_to_copy: int) -> None:
-        """Return when the log is as safe as its settings promise to senders.
+    async def until_safe(self, end: int, end_to_copy: int) -> bool:
+        """Return when the log is as safe as its settings promise to senders, or nobody can say so any longer.
 
         Args:
             end: byte up to which the disk must have it.
             end_to_copy: byte up to which there must be as many copies as a send of this moment needs.
+
+        Returns:
+            Whether it is safe; not so when :meth:`give_up` came first.
         """
+        given_up = self._given_up
         if self._keys.flush_disk_type == "SYNC_FLUSH":
             while not await self._store.wait_flushed(end, self._keys.sync_flush_timeout):
+                if self._given_up != given_up:
+                    return False
                 log.warning("due messages wait for the disk", end=end)
         # How many copies there must be is asked anew: a slave that has left is not waited for.
         while end_to_copy and not self._has_copies(end_to_copy):
+            if self._given_up != given_up:
+                return False
             with self._clock.move_on_after(self._keys.slave_timeout / 1000):
                 await self._copied.wait()
+        return True
+
+    def give_up(self) -> None:
+        """End every wait: another broker is master, and its slaves copy from it."""
+        self._given_up += 1
+        self._copied.set()
 
     def _has_copies(self, end: int) -> bool:
         copies = self._replication.copies_in_reach()

@@ -119,7 +119,8 @@ class Roles:
         """Let sends that wait be answered, while slaves still copy.
 
         Those of a master that its controllers have replaced may copy from another one by now: it waits for a moment
-        only, and who sent is told that it is not known whether the message stays.
+        only, and who sent is told that it is not known whether the message stays. What was due and put is no safer: its
+        progress stays, and the new master finds it in its log or puts it.
         """
         broker = self._broker
         if broker.led is None or not role.is_slave:
@@ -128,6 +129,7 @@ class Roles:
         with broker.world.clock.move_on_after(REPLACED_SECONDS):
             await broker.acknowledgements.emptied()
         broker.acknowledgements.give_up()
+        broker.own_log.give_up()
 
     async def _next(self) -> _Change:
         """Wait for the next change that may be made; it stays the first of those asked for."""

@@ -247,6 +247,24 @@ class SwitchReplication(Replication):
             self._keeper.accepted(members, set_epoch)
             self._tell_copies()
 
+    def asking(self, members: frozenset[int], set_epoch: int) -> Callable[[], None]:
+        """Know that the controller is being asked for *members*; return what tells that it refused, or never heard it.
+
+        Args:
+            members: the set.
+            set_epoch: of the set that it is to replace.
+        """
+        keeper = self._keeper
+        if keeper is None:
+            return lambda: None
+        question = keeper.asking(members, set_epoch)
+
+        def refused() -> None:
+            keeper.refused(question)
+            self._tell_copies()
+
+        return refused
+
     def wanted_sync_state(self) -> frozenset[int]:
         """Return the set that is right now, this broker included; on a slave nobody but it."""
         return self._keeper.look() if self._keeper is not None else frozenset({self.own_id})

@@ -15,7 +15,7 @@ from understudy.remoting.bodies import json_of
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
-from understudy.remoting.errors import RemotingError
+from understudy.remoting.errors import ConnectFailedError, RemotingError
 
 CALL_MS = 3_000
 FIND_MS = 1_000
@@ -23,7 +23,16 @@ SET_MEMBERS_MAX = 10_000
 
 
 class UnansweredError(Exception):
-    """Nobody has answered, or the one who did does not lead: it may or may not have been done."""
+    """Nobody has answered, or the one who did does not lead.
+
+    Args:
+        why: nobody has.
+        certain: it was not done; else it may or may not have been.
+    """
+
+    def __init__(self, why: str, *, certain: bool = False) -> None:
+        super().__init__(why)
+        self.certain = certain
 
 
 class RefusedError(Exception):
@@ -37,6 +46,11 @@ class RefusedError(Exception):
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(f"{code}: {remark}")
         self.code = code
+
+    @property
+    def certain(self) -> bool:
+        """Whether it was not done; an answer that cannot be read says nothing."""
+        return self.code != ResponseCode.SUCCESS
 
 
 class Controllers:
@@ -124,11 +138,12 @@ class Controllers:
         try:
             answer = await self._client.invoke(leader, request(code, {**self._names(), **fields}, body), CALL_MS)
         except RemotingError as error:
-            raise UnansweredError(str(error)) from None
+            raise UnansweredError(str(error), certain=isinstance(error, ConnectFailedError)) from None
         if answer.code in (ResponseCode.SUCCESS, *accept):
             return answer
         if answer.code in (ResponseCode.CONTROLLER_NOT_LEADER, ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY):
-            raise UnansweredError(f"{leader} answered {answer.code}: {answer.remark}")
+            certain = answer.code != ResponseCode.SYSTEM_ERROR
+            raise UnansweredError(f"{leader} answered {answer.code}: {answer.remark}", certain=certain)
         raise RefusedError(answer.code, answer.remark or "")
 
 

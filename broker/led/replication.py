@@ -58,6 +58,15 @@ class LedReplication(Protocol):
         """Take the set that the controllers have; without effect on a slave."""
         ...
 
+    def asking(self, members: frozenset[int], set_epoch: int) -> Callable[[], None]:
+        """Know that the controllers are being asked for a set; return what tells that they refused, or never heard it.
+
+        Args:
+            members: the set.
+            set_epoch: of the set that it is to replace.
+        """
+        ...
+
     def wanted_sync_state(self) -> frozenset[int]:
         """Return the set that is right now, this broker included."""
         ...

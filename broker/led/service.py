@@ -226,7 +226,7 @@ class Led:
                 word = await controllers.elect(state.leader, state.own_id)
             else:
                 assert state.role is not None
-                word = await controllers.alter_set(state.leader, state.role, question.members)
+                word = await self._alter_set(state.leader, state.role, question.members)
         except UnansweredError as error:
             log.info("the controller did not answer", question=ask.value, why=error)
             self._tell(Failed(ask, lost=True))
@@ -237,6 +237,15 @@ class Led:
                 self._register_again()
         else:
             self._tell(Said(ask, word, asked_at))
+
+    async def _alter_set(self, leader: str, role: Word, members: frozenset[int]) -> Word:
+        refused = self._replication.asking(members, role.set_epoch)
+        try:
+            return await self._controllers.alter_set(leader, role, members)
+        except (UnansweredError, RefusedError) as error:
+            if error.certain:
+                refused()
+            raise
 
     async def _look_whether_known(self, leader: str, own_id: int) -> None:
         """Register once more: the group may have been removed and made anew by another broker of it."""

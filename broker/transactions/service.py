@@ -346,8 +346,8 @@ class Transactions:
             self._write_ops(queue)
         if at > ledger.done and not queue.batch.offsets:
             log_end = self._parts.store.max_physical_offset
-            await self._parts.own_log.until_safe(log_end, log_end)
-            ledger.advance(at)
+            if await self._parts.own_log.until_safe(log_end, log_end):
+                ledger.advance(at)
         self._reader.move(queue)
 
     def _look(self, queue: HalfQueue, record: Record, end: int) -> bool:

@@ -14,12 +14,15 @@ from understudy.ha.switch.epoch_file import EpochFile
 from understudy.ha.switch.epochs import EpochEntry
 from understudy.ha.switch.frames import MasterHandshake, Report, SlaveFrameReader, SlaveHandshake, header
 from understudy.ha.switch.settings import SwitchSettings
-from understudy.ha.switch.sync_state import NEVER, Follower, Moment, SyncState
+from understudy.ha.switch.sync_state import NEVER, Asked, Follower, Moment, SyncState
 from understudy.ha.wire import WireError
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 
 log = get_logger("ha.sync_state")
+
+ASKED_SECONDS = 10.0
+"""How long a question that has left may still be accepted: it is taken at once, and confirmed within 5 s."""
 
 EVERYBODY = 1 << 30
 """The number of copies that stands for all of the sync-state set (``allAckInSyncStateSet``)."""
@@ -117,6 +120,30 @@ class SyncStateKeeper:
     def prove(self, asked_at: Moment) -> None:
         """Take note that a controller, asked at *asked_at*, said that this broker is master."""
         self._proven_at = max(self._proven_at, asked_at)
+        self._settle()
+
+    def asking(self, members: frozenset[int], set_epoch: int) -> Asked:
+        """Take note that the controller is being asked for *members*; who came to be in it may be elected any moment.
+
+        Args:
+            members: the set.
+            set_epoch: of the set that it is to replace.
+        """
+        question = Asked(members, set_epoch, self._clock.monotonic() + ASKED_SECONDS)
+        self.state = self.state.asking(question)
+        self._confirm()
+        return question
+
+    def refused(self, question: Asked) -> None:
+        """Take note that the controller refused *question*, or never got it."""
+        self.state = self.state.refused(question)
+        self._confirm()
+
+    def _settle(self) -> None:
+        settled = self.state.at(self._clock.monotonic())
+        if settled != self.state:
+            self.state = settled
+            self._confirm()
 
     def accepted(self, members: frozenset[int], set_epoch: int) -> None:
         """Take what the controller says the set is."""
@@ -128,10 +155,11 @@ class SyncStateKeeper:
     def look(self) -> frozenset[int]:
         """Return the set that is right now; the controller is to be asked for it when it is not the one in force."""
         now = self._clock.monotonic()
+        self.state = self.state.at(now)
         members = sync_state.after_look(
             self.state, self._followers, self._store.max_physical_offset, now, self._settings.patience_s
         )
-        self.state = self.state.asked(members)
+        self.state = self.state.wanting(members)
         self._confirm()
         return members
 
@@ -190,7 +218,7 @@ class SyncStateKeeper:
     def _ask(self, members: frozenset[int]) -> None:
         if members == self.state.latest:
             return
-        self.state = self.state.asked(members)
+        self.state = self.state.wanting(members)
         self._confirm()
         for callback in self.wanted:
             callback(members)

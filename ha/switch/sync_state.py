@@ -69,6 +69,21 @@ class Follower:
 
 
 @attrs.frozen
+class Asked:
+    """A question to the controller that is under way, or that nobody has answered.
+
+    Attributes:
+        members: the set that was asked for.
+        set_epoch: of the set that it was to replace: the controller accepts it as long as that one is in force.
+        until: monotonic seconds after which no controller takes it any more.
+    """
+
+    members: frozenset[int]
+    set_epoch: int
+    until: float
+
+
+@attrs.frozen
 class SyncState:
     """The sync-state set as a master knows it.
 
@@ -76,45 +91,61 @@ class SyncState:
         own_id: the master's persistent id; always a member.
         accepted: what the controller accepted last.
         set_epoch: counts its changes.
-        open: what the controller was asked for and may accept yet, each set once, the newest last.
+        wanted: what the controller is to be asked for; ``None`` when that is the set in force.
+        asked: questions that may be accepted yet, whatever has been wanted since.
     """
 
     own_id: int
     accepted: frozenset[int]
     set_epoch: int = 0
-    open: tuple[frozenset[int], ...] = ()
+    wanted: frozenset[int] | None = None
+    asked: tuple[Asked, ...] = ()
 
     @property
     def latest(self) -> frozenset[int]:
-        """The set that was asked for last; the accepted one when nothing is open."""
-        return self.open[-1] if self.open else self.accepted
+        """The set that is wanted; else the one in force."""
+        return self.accepted if self.wanted is None else self.wanted
 
     @property
     def everybody(self) -> frozenset[int]:
         """All that may be in the controller's set now."""
-        return self.accepted.union(*self.open)
+        return self.accepted.union(self.latest, *(each.members for each in self.asked))
 
     @property
     def electable(self) -> frozenset[int]:
         """All that are in the controller's set, whichever it has."""
-        return self.accepted.intersection(*self.open)
+        return self.accepted.intersection(self.latest, *(each.members for each in self.asked))
 
-    def asked(self, members: frozenset[int]) -> SyncState:
-        """Return it after the controller was asked for *members*; what it was asked for before may still come true."""
-        if not self.open and members == self.accepted:
+    def wanting(self, members: frozenset[int]) -> SyncState:
+        """Return it once *members* is what the controller is to be asked for; questions that left may come true."""
+        return attrs.evolve(self, wanted=None if members == self.accepted else members)
+
+    def asking(self, question: Asked) -> SyncState:
+        """Return it when *question* leaves."""
+        return attrs.evolve(self, asked=(*self.asked, question))
+
+    def refused(self, question: Asked) -> SyncState:
+        """Return it after the controller refused *question*, or never got it."""
+        return attrs.evolve(self, asked=tuple(each for each in self.asked if each != question))
+
+    def at(self, now: float) -> SyncState:
+        """Return it at *now* (monotonic seconds), without the questions that no controller takes any more."""
+        if all(each.until > now for each in self.asked):
             return self
-        return attrs.evolve(self, open=(*(each for each in self.open if each != members), members))
+        return attrs.evolve(self, asked=tuple(each for each in self.asked if each.until > now))
 
     def answered(self, members: frozenset[int], set_epoch: int) -> SyncState:
         """Return it after the controller said its set; one that is older than the known one changes nothing.
 
-        What was asked for before the set that was accepted is settled with it, what was asked for later is not.
+        A question is settled by a newer set only: while the one that it was to replace is in force, it may be accepted
+        yet, whatever the controller says meanwhile.
         """
         if set_epoch < self.set_epoch:
             return self
         members = members | {self.own_id}
-        later = self.open[self.open.index(members) + 1 :] if members in self.open else self.open
-        return SyncState(self.own_id, members, set_epoch, () if set(later) <= {members} else later)
+        wanted = None if self.wanted == members else self.wanted
+        asked = tuple(each for each in self.asked if each.set_epoch >= set_epoch)
+        return SyncState(self.own_id, members, set_epoch, wanted, asked)
 
 
 def after_report(

@@ -110,6 +110,24 @@ async def test_copies_are_waited_for_until_the_slave_that_owes_them_is_gone(auto
     assert rig.statuses == [PutStatus.PUT_OK]
 
 
+async def test_a_master_that_was_replaced_waits_no_longer_and_nothing_counts_as_put(autojump_clock: MockClock) -> None:
+    rig = Rig(flush_disk_type="ASYNC_FLUSH")
+    rig.replication.copies = 2
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.put, message(), message())
+        await wait_all_tasks_blocked()
+        before = trio.current_time()
+        rig.log.give_up()
+    assert before == trio.current_time()
+    assert rig.statuses == [PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH] * 2
+    # once it is master again it waits as before
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.put, message())
+        await trio.sleep(30)
+        rig.replication.tell(has=30)
+    assert rig.statuses == [PutStatus.PUT_OK]
+
+
 async def test_too_few_replicas_refuse_what_its_sender_wanted_to_be_copied_and_nothing_else() -> None:
     rig = Rig(flush_disk_type="ASYNC_FLUSH")
     rig.replication.copies = None

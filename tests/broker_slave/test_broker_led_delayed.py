@@ -8,15 +8,19 @@ from typing import Any, cast
 
 import pytest
 import trio
+from test_broker_led_replaced import others
 from test_broker_led_replication import ALL, Group, open_group
+from test_broker_led_rows import part
 from trio.testing import MockClock
 
 from understudy.broker.broker import Broker
 from understudy.broker.former_copies import FormerCopies
 from understudy.broker.inner import InnerMessage
+from understudy.broker.role import Role
 from understudy.format.record import decode_record, encode_record
 from understudy.remoting.codes import RequestCode
 from understudy.store.status import PutStatus, QueryResult
+from understudy.testkit.led.group import TOPIC, led_group
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
@@ -57,6 +61,26 @@ def test_what_the_former_master_has_put_is_not_put_again(keys: dict[str, str]) -
     run_seed(scenario, 1)
 
 
+def test_a_replaced_master_does_not_wait_for_copies_of_what_was_due() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            broker, own_id = group.brokers[first], part(group, first).own_id
+            values = ("p", TOPIC, "TBW102", "1", "0", "0", "1", "0", f"DELAY\x01{LEVEL}\x02", "0", "false", "false")
+            fields = dict(zip("abcdefghijkm", values, strict=True))
+            assert (await group.ask(first, RequestCode.SEND_MESSAGE_V2, fields, b"due")).code == 0
+            group.cluster.partition([first], others(first))
+            size = broker.store.max_physical_offset
+            await until(lambda: broker.store.max_physical_offset > size, DUE_SECONDS)
+            began = trio.current_time()
+            await broker.change_role(Role("SLAVE", own_id, broker.role.epoch + 1, "another was elected"))
+            assert trio.current_time() - began < 0.5
+            assert broker.schedule_progress.offsets.get(LEVEL, 0) == 0, "nobody knows whether its copy stays"
+
+    run_seed(scenario, 2)
+
+
 def test_messages_that_were_sent_again_alike_are_each_put() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_group(source, {}) as group:
@@ -86,7 +110,7 @@ class _Log:
             born_ms=message.born_ms,
             born_host=message.born_host,
         )
-        self.safe = trio.Event()
+        self.safe, self.is_safe = trio.Event(), True
         self.waits_for: list[tuple[int, int]] = []
         self.put_now: list[InnerMessage] = []
 
@@ -96,9 +120,10 @@ class _Log:
     def query(self, topic: str, key: str, *limits: int) -> QueryResult:
         return QueryResult([memoryview(self.record)], 0, 0)
 
-    async def until_safe(self, end: int, end_to_copy: int) -> None:
+    async def until_safe(self, end: int, end_to_copy: int) -> bool:
         self.waits_for.append((end, end_to_copy))
         await self.safe.wait()
+        return self.is_safe
 
     async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
         self.put_now += messages
@@ -130,3 +155,13 @@ async def test_progress_waits_until_a_copy_in_the_log_is_safe(autojump_clock: Mo
     assert log.put_now == [waiting]
     assert await former.put([delivered]) == [PutStatus.PUT_OK]  # it came after one that was not put: another message
     assert log.put_now == [waiting, delivered]
+
+
+async def test_progress_stays_where_nobody_can_say_that_the_copy_is_safe() -> None:
+    delivered, waiting = _message("a"), _message("b")
+    log = _Log(delivered)
+    log.is_safe = False
+    log.safe.set()
+    former = FormerCopies(cast(Any, log), log, log.until_safe, 18)
+    assert await former.put([delivered, waiting]) == [PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH] * 2
+    assert log.put_now == []

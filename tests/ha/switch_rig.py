@@ -113,7 +113,10 @@ class Replica:
                     set_epoch = keeper.state.set_epoch
                     if members == keeper.state.accepted:
                         continue
+                    question = keeper.asking(members, set_epoch)
                     done = controller.alter(self.id, epoch, members, set_epoch)
+                    if not done:
+                        keeper.refused(question)
                     await trio.sleep(self.chance.random() * 0.2)
                     if done and self.chance.random() < 0.8:  # else the answer is lost
                         keeper.accepted(members, set_epoch + 1)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from understudy.ha.switch import sync_state
 from understudy.ha.switch.sync_state import (
+    Asked,
     Follower,
     Moment,
     SyncState,
@@ -62,19 +63,38 @@ def test_who_lags_or_is_gone_goes_out() -> None:
 
 def test_what_counts_while_the_controller_has_not_answered() -> None:
     followers = {2: at(70), 3: at(90), 4: at(100)}
-    shrinking = THREE.asked(frozenset({1, 3}))
+    shrinking = THREE.wanting(frozenset({1, 3}))
     assert (70, 90) == (copied_by_all(shrinking, followers, 100), copied_by(shrinking, followers, 100, 2))
     assert 0 == copied_by(shrinking, followers, 100, 3), "2 may not be electable any more"
-    growing = THREE.asked(frozenset({1, 2, 3, 4}))
+    growing = THREE.wanting(frozenset({1, 2, 3, 4}))
     assert (70, 90) == (copied_by_all(growing, followers, 100), copied_by(growing, followers, 100, 2))
     assert growing.answered(frozenset({1, 2, 3, 4}), 5) == SyncState(1, frozenset({1, 2, 3, 4}), 5)
     assert growing == growing.answered(frozenset({1}), 3), "an old answer"
-    back = growing.asked(frozenset({1, 2, 3}))
+    assert THREE == growing.wanting(frozenset({1, 2, 3})), "it was not asked for"
+    question = Asked(frozenset({1, 2, 3, 4}), 4, 10.0)
+    back = growing.asking(question).wanting(frozenset({1, 2, 3}))
     assert frozenset({1, 2, 3, 4}) == back.everybody, "what was asked for first may be accepted yet"
     assert frozenset({1, 2, 3, 4}) == back.answered(frozenset({1, 2, 3, 4}), 5).everybody
-    assert frozenset({1, 2, 3}) == back.answered(frozenset({1, 2, 3, 4}), 5).electable
-    assert () == back.answered(frozenset({1, 2, 3, 4}), 5).answered(frozenset({1, 2, 3}), 6).open
-    assert THREE == THREE.asked(frozenset({1, 2, 3}))
+    out = growing.asking(question).wanting(frozenset({1, 3}))
+    assert frozenset({1, 3}) == out.answered(frozenset({1, 2, 3, 4}), 5).electable
+    assert THREE.answered(frozenset({1, 3}), 6) == out.answered(frozenset({1, 3}), 6), "all is settled"
+    assert THREE == THREE.wanting(frozenset({1, 2, 3}))
+
+
+def test_a_question_that_left_may_be_accepted_until_another_set_is_or_it_was_refused_or_its_time_is_over() -> None:
+    two, three = frozenset({1, 2}), frozenset({1, 2, 3})
+    question = Asked(three, 4, 10.0)
+    # given 3 that came, was asked for, and left before there was an answer
+    left = SyncState(1, two, 4).wanting(three).asking(question).wanting(two)
+    # when the controller still has the former set
+    said = left.answered(two, 4)
+    # then it may accept the question after this answer
+    assert (three, two) == (said.everybody, said.electable)
+    assert three == said.at(9.9).everybody
+    assert SyncState(1, two, 4) == said.at(10.0) == said.refused(question)
+    assert SyncState(1, two, 5) == said.answered(two, 5), "the set that it was to replace is gone"
+    later = Asked(three, 5, 12.0)
+    assert (later,) == said.asking(later).answered(two, 5).asked
 
 
 @pytest.mark.covers("R232")
@@ -90,14 +110,20 @@ def test_the_confirm_offset() -> None:
 @given(
     st.frozensets(st.integers(1, 5)),
     st.none() | st.frozensets(st.integers(1, 5)),
+    st.lists(st.frozensets(st.integers(1, 5)), max_size=2),
     st.dictionaries(st.integers(2, 5), st.builds(at, st.integers(-1, 100), learner=st.booleans())),
     st.integers(1, 5),
 )
 def test_what_is_copied_is_with_enough_of_whichever_set_the_controller_has(
-    accepted: frozenset[int], wanted: frozenset[int] | None, followers: dict[int, Follower], copies: int
+    accepted: frozenset[int],
+    wanted: frozenset[int] | None,
+    asked: list[frozenset[int]],
+    followers: dict[int, Follower],
+    copies: int,
 ) -> None:
-    state = SyncState(1, accepted | {1}, 1, () if wanted is None else (wanted | {1},))
-    sets = [state.accepted, *state.open]
+    questions = tuple(Asked(members | {1}, 1, 10.0) for members in asked)
+    state = SyncState(1, accepted | {1}, 1, None if wanted is None else wanted | {1}, questions)
+    sets = [state.accepted, state.latest, *(each.members for each in questions)]
 
     def having(members: frozenset[int], offset: int) -> int:
         counted = [each for key, each in followers.items() if key in members and key != 1 and not each.learner]
