@@ -50,10 +50,21 @@ class Delivered:
 
 @attrs.frozen
 class Violation:
-    """One broken promise: which, and what shows it."""
+    """One broken promise.
+
+    Attributes:
+        rule: which.
+        detail: what shows it.
+        keys: messages that it is about, where that can be said.
+        group: that was promised it; ``""`` for all.
+        place: queue and offset that it is about, ``None`` for none.
+    """
 
     rule: str
     detail: str
+    keys: tuple[str, ...] = attrs.field(default=(), eq=False)
+    group: str = attrs.field(default="", eq=False)
+    place: tuple[tuple[str, str, int], int] | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen
@@ -158,7 +169,7 @@ class History:
         for group in groups:
             if complete:
                 violations.extend(
-                    Violation("lost", f"{key} was acknowledged and never delivered to {group}")
+                    Violation("lost", f"{key} was acknowledged and never delivered to {group}", (key,), group)
                     for key in sorted(acknowledged - set(delivered_to[group]) - set(may_be_lost))
                 )
             if not allow_repeats:
@@ -190,7 +201,8 @@ class History:
                 detail = (
                     f"{first} and {delivery.key} were both delivered from offset {delivery.offset} of {delivery.queue}"
                 )
-                found.append(Violation("offset", detail))
+                place = (delivery.queue, delivery.offset)
+                found.append(Violation("offset", detail, (first, delivery.key), delivery.group, place))
             queue = acknowledged.get(delivery.key)
             if may_move or queue is None or queue == delivery.queue or queue[0] != delivery.queue[0]:
                 continue

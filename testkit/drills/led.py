@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
@@ -23,6 +24,7 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World
 from understudy.testkit.drills.controller import GROUP, MEMBERS, Drill
 from understudy.testkit.drills.controller_processes import ids_of, java_broker_settings, properties
+from understudy.testkit.drills.led_judge import Reign
 from understudy.testkit.drills.process_traffic import TOPIC, Traffic
 from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.drills.traffic_clients import CLIENTS
@@ -42,6 +44,7 @@ PATIENCE_SECONDS = 15.0
 ASTRAY_SECONDS = 120.0
 """Longer than a real slave needs that has found its way."""
 _PROBE_MS = 1_000
+_WATCH_SECONDS = 0.05
 
 
 class LedDrill(Drill):
@@ -56,6 +59,7 @@ class LedDrill(Drill):
     Attributes:
         story: what happened, and when (monotonic seconds).
         traffic: of the clients, once they have begun.
+        reigns: whom the controllers named as master.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class LedDrill(Drill):
         self.timeout_ms = TIMEOUT_MS
         self.story: list[tuple[float, str]] = []
         self.traffic: Traffic | None = None
+        self.reigns: list[Reign] = []
 
     def be_patient(self) -> None:
         """Take timeouts for a machine on which a process may not run for a second."""
@@ -84,18 +89,6 @@ class LedDrill(Drill):
     def say(self, text: str) -> None:
         super().say(text)
         self.story.append((self.world.clock.monotonic(), text.strip()))
-
-    def witness(self, key: str) -> str:
-        """Return who acknowledged a message, and what had happened just before; ``""`` where clients do not tell."""
-        known = None if self.traffic is None else self.traffic.acknowledgements.get(key)
-        if known is None:
-            return ""
-        number = self.broker_ports.index(known.port)
-        at, text = max((each for each in self.story if each[0] <= known.at), default=(known.at, "the start"))
-        return (
-            f"; acknowledged by replica {number} ({self.kinds[number]}) at byte {known.position}, "
-            f"{known.at - at:.3f} s after {text!r}"
-        )
 
     # -- processes -----------------------------------------------------------------------------------------------
 
@@ -212,7 +205,7 @@ class LedDrill(Drill):
         """
         self.introduce()
         await self.start()
-        async with CLIENTS[self.clients].open(f"127.0.0.1:{self.name_server}") as traffic:
+        async with self.watched_traffic() as traffic:
             masters = dict.fromkeys([0, self.kinds.index("java") if "java" in self.kinds else 1])
             for number in [0] if short else masters:
                 await self.hand_over(number)
@@ -227,11 +220,29 @@ class LedDrill(Drill):
         """Have *count* masters elected under traffic, each kind in turn; return the verdict. Raises ``DrillError``."""
         self.introduce()
         await self.start()
-        async with CLIENTS[self.clients].open(f"127.0.0.1:{self.name_server}") as traffic:
+        async with self.watched_traffic() as traffic:
             for elected in range(count):
                 await self.world.clock.sleep(QUIET_SECONDS)
                 await self.hand_over(self.next_master(elected))
             return await self.end(traffic)
+
+    @asynccontextmanager
+    async def watched_traffic(self) -> AsyncIterator[Traffic]:
+        """Have clients send and consume until the block ends; note meanwhile whom the controllers name as master."""
+        async with (
+            CLIENTS[self.clients].open(f"127.0.0.1:{self.name_server}") as self.traffic,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(self._watch_masters)
+            yield self.traffic
+            nursery.cancel_scope.cancel()
+
+    async def _watch_masters(self) -> None:
+        while True:
+            group = await self.group(MEMBERS)
+            if group is not None and group[0] is not None and (not self.reigns or group[1] > self.reigns[-1].epoch):
+                self.reigns.append(Reign(group[3], group[1], self.world.clock.monotonic()))
+            await self.world.clock.sleep(_WATCH_SECONDS)
 
     def next_master(self, elected: int) -> int:
         """Return which replica is to be master after *elected* others were: real ones and ours in turn."""
@@ -246,7 +257,6 @@ class LedDrill(Drill):
 
     async def end(self, traffic: Traffic) -> Verdict:
         """Let the traffic come to its end and compare the logs; return the verdict."""
-        self.traffic = traffic
         await self.world.clock.sleep(QUIET_SECONDS)
         await traffic.stop_sending()
         await traffic.drain()

@@ -26,7 +26,6 @@ from understudy.testkit.drills.led import JOIN_SECONDS, KINDS, PORTS, QUIET_SECO
 from understudy.testkit.drills.led_runs import tell
 from understudy.testkit.drills.process_traffic import TOPIC
 from understudy.testkit.drills.second_copies import Life, kind_of, second_copies
-from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -59,7 +58,7 @@ class ProcessMigration(LedDrill):
         """Play it there and back; return the verdict over the traffic. Raises ``DrillError``."""
         self.introduce()
         await self.start()
-        async with CLIENTS[self.clients].open(f"127.0.0.1:{self.name_server}") as traffic:
+        async with self.watched_traffic() as traffic:
             await self.world.clock.sleep(QUIET_SECONDS)
             for kind in ("ours", "java"):
                 for number in await self.replaced_in_turn():
@@ -156,10 +155,10 @@ async def play(folder: Path, launcher: Path, clients: str, *, acting: bool) -> b
                 verdict = await drill.play_migration()
             finally:
                 drill.processes.kill_all()
-    tell(drill, verdict)
+    right = tell(drill, verdict)
     twice = drill.stored_twice()
     drill.say(f"stored a second time, as far as the log shows: {twice['ours']} by ours, {twice['java']} by real ones")
-    return verdict.ok and not twice["ours"]
+    return right and not twice["ours"]
 
 
 def _drill(

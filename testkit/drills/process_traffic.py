@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar, Self
 
-import attrs
 import trio
 
 from understudy.format.record import decode_offset_message_id
@@ -22,6 +21,7 @@ from understudy.mqclient.producer import Producer, SendStatus, open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.sending import ProducerOptions
 from understudy.runtime.world import real_world
+from understudy.testkit.drills.led_judge import Acknowledgement, Reading
 from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.history import History, Verdict
 from understudy.testkit.java_tools import LAUNCHER
@@ -37,27 +37,13 @@ JAVA_START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
 
 
-@attrs.frozen
-class Acknowledgement:
-    """Who said of a message that it is stored.
-
-    Attributes:
-        port: where that broker listens.
-        position: of the message in its log (bytes).
-        at: monotonic seconds when the answer came.
-    """
-
-    port: int
-    position: int
-    at: float
-
-
 class Traffic(ABC):
     """Three senders that wait for each answer, one of delayed messages, a concurrent group and an orderly one.
 
     Attributes:
         history: what they saw.
         acknowledgements: who acknowledged each message, where the clients tell.
+        readings: who had stored what was delivered, likewise.
     """
 
     groups: ClassVar[tuple[str, ...]] = (CONCURRENT, ORDERLY)
@@ -66,6 +52,7 @@ class Traffic(ABC):
     def __init__(self) -> None:
         self.history = History()
         self.acknowledgements: dict[str, Acknowledgement] = {}
+        self.readings: list[Reading] = []
 
     @abstractmethod
     async def stop_sending(self) -> None:
@@ -147,7 +134,8 @@ class OurTraffic(Traffic):
                 # Any other status says that the message is stored, and that it may go with the master that has it.
                 self.history.sent(key, lane, queue, acknowledged=sent.status is SendStatus.OK)
                 _, port, position = decode_offset_message_id(sent.offset_message_id)
-                self.acknowledgements[key] = Acknowledgement(port, position, trio.current_time())
+                now = trio.current_time()
+                self.acknowledgements[key] = Acknowledgement(port, position, now, sent.queue_offset)
             await trio.sleep(SEND_PAUSE_SECONDS)
         self._senders -= 1
         if not self._senders:
@@ -156,7 +144,10 @@ class OurTraffic(Traffic):
     async def _listen(self, group: str, batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
         queue = (context.queue.topic, context.queue.broker_name, context.queue.queue_id)
         for each in batch:
-            self.history.delivered(each.body.decode(), group, queue, each.queue_offset)
+            key, port = each.body.decode(), int(each.store_host.rpartition(":")[2])
+            self.history.delivered(key, group, queue, each.queue_offset)
+            stored = Acknowledgement(port, each.commit_log_offset, trio.current_time(), each.queue_offset)
+            self.readings.append(Reading(key, group, queue, each.queue_offset, stored))
 
     async def stop_sending(self) -> None:
         self._sending = False
