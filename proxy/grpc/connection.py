@@ -298,7 +298,7 @@ class GrpcConnection:
             if size:
                 self._writing.give_back(size, event.stream_id or 0)
             return
-        if not event.data:
+        if not event.data and event.stream_ended is None:  # many clients end each request by a frame of its own
             self._count_control()
         try:
             messages = call.reader.feed(event.data or b"")
@@ -395,5 +395,6 @@ class GrpcConnection:
     async def send_message(self, call: Call, message: bytes, *, more: bool) -> None:
         """Send one message of *call*, see :meth:`Call.send`."""
         await self._writing.message(call, framed(message), self._window)
+        self._control.earn()
         if not more:
             self._writing.flush()

@@ -176,6 +176,10 @@ class ControlBudget:
         self._limits = limits
         self._left, self._until = 0, -math.inf
 
+    def earn(self) -> None:
+        """Allow one more for a message that was sent: with each some clients measure the link by a ping."""
+        self._left += 1
+
     def spend(self, now: float, count: int = 1) -> bool:
         """Count *count* of them at *now*, in monotonic seconds; return whether they were within the bounds."""
         if now >= self._until:

@@ -20,7 +20,8 @@ class GrpcLimits:
         slice_bytes: most bytes that are dealt with before a look at the clock; who sends more in one go takes turns.
         turn_seconds: how long a connection works before others have a turn.
         control_frames: pings, settings, resets and empty frames of a client in :attr:`control_seconds`; who sends more
-            is disconnected. Settings count as :attr:`settings_frames`, for each may concern all calls.
+            is disconnected. Settings count as :attr:`settings_frames`, for each may concern all calls. Each message
+            that the client gets allows one more: clients measure the link with pings.
         settings_frames: see :attr:`control_frames`.
         control_seconds: see :attr:`control_frames`.
         request_seconds: time in which a request must be complete, of calls with a single one.

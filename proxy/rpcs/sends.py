@@ -19,11 +19,14 @@ from understudy.proxy.core.statuses import ProxyError, ok
 from understudy.proxy.grpc.call import Method
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Parts, method
-from understudy.remoting.codes import RequestCode
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command
 from understudy.remoting.command import request as remoting_request
 
 _ATTEMPTS = 3
-"""Brokers that are tried while none of them can be reached."""
+"""Brokers that are tried while none of them can be reached, or those that are asked are no masters any more."""
+_PERHAPS_REPLACED = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+"""What a former master, now a slave, answers to sends."""
 _MOST_TOPICS = 20_000
 _MOST_BODIES = 4
 """Bodies of the largest size in a request; brokers take no batch that is larger than one message may be."""
@@ -62,7 +65,12 @@ class Sends:
         for attempt in range(1, _ATTEMPTS + 1):
             queue = self._queue(route, out, tried)
             try:
-                return await self._send_to(queue, route, out)
+                answer = await self._send_to(queue, route, out)
+                if answer.code in _PERHAPS_REPLACED and attempt < _ATTEMPTS:
+                    before, route = route, await self._parts.brokers.route(topic, fresh=True)
+                    if route.brokers.get(queue.broker_name) != before.brokers[queue.broker_name]:
+                        continue  # it has stored nothing, and another one is master by now
+                return send_answer(out, answer, queue.broker_name)
             except BrokerGoneError as error:
                 tried = queue.broker_name
                 self._health.failed(tried, self._parts.clock.monotonic())
@@ -87,7 +95,7 @@ class Sends:
             self._choosers[out.topic] = chooser
         return chooser.choose(queues, self._health, self._parts.clock.monotonic(), tried or None)
 
-    async def _send_to(self, queue: MessageQueue, route: TopicRoute, out: Outgoing) -> v2.SendMessageResponse:
+    async def _send_to(self, queue: MessageQueue, route: TopicRoute, out: Outgoing) -> Command:
         address = route.brokers[queue.broker_name].master
         if address is None:
             raise BrokerGoneError(f"broker {queue.broker_name} has no master at the moment", sent=False)
@@ -96,7 +104,7 @@ class Sends:
         answer = await self._parts.brokers.ask(address, command, CALL_MS)
         now = self._parts.clock.monotonic()
         self._health.sent(queue.broker_name, (now - begin) * 1000, now)
-        return send_answer(out, answer, queue.broker_name)
+        return answer
 
     async def recall(self, caller: Caller, request: v2.RecallMessageRequest) -> v2.RecallMessageResponse:
         """Take back a delayed message before its time has come."""

@@ -43,6 +43,8 @@ SLOW = {"controllerRaftElectionMin": "3000", "controllerRaftElectionMax": "6000"
 PATIENCE_SECONDS = 15.0
 ASTRAY_SECONDS = 120.0
 """Longer than a real slave needs that has found its way."""
+SENT_AGAIN, CLIENTS_SECONDS = 10, 60.0
+"""Sends that clients must have acknowledged after each fault; a real client finds a new master within half a minute."""
 _PROBE_MS = 1_000
 _WATCH_SECONDS = 0.05
 
@@ -349,6 +351,14 @@ class LedDrill(Drill):
         self.fault(f"R0 replica {number} {'goes on' if suspend else 'is started again'}")
         await self._rejoin()
         self.happened("R1", f"in sync again: {await self._now()}")
+        await self._clients_send()
+
+    async def _clients_send(self) -> None:
+        """Wait until clients have sent again: without them the rest of the drill would show nothing."""
+        assert self.traffic is not None
+        sends, before = self.traffic.history.sends, len(self.traffic.history.sends)
+        enough = lambda: sum(sent.acknowledged for sent in sends[before:]) >= SENT_AGAIN  # noqa: E731
+        await self.until(f"{SENT_AGAIN} sends of the clients", enough, CLIENTS_SECONDS)
 
     async def _soon_accepts(self, number: int) -> bool:
         with trio.move_on_after(PATIENCE_SECONDS):

@@ -212,6 +212,18 @@ def test_a_flood_of_control_frames_ends_the_connection(flood: str) -> None:
     play(test, attrs.evolve(LIMITS, control_frames=20))
 
 
+def test_a_client_that_pings_with_each_answer_stays() -> None:
+    async def test(rig: Rig, client: GrpcClient) -> None:
+        for _ in range(100):
+            assert [b"x"] == (await client.call("/t/Echo", b"x")).messages
+            client.h2.ping(b"12345678")
+            await client.flush()
+        assert [b"x"] == (await client.call("/t/Echo", b"x")).messages
+        assert not client.closed
+
+    play(test, attrs.evolve(LIMITS, control_frames=20))
+
+
 def test_header_fields_above_the_limit_end_the_connection() -> None:
     async def test(rig: Rig, client: GrpcClient) -> None:
         await client.begin("/t/Echo", [("x-large", "y" * 9000)])
