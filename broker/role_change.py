@@ -175,6 +175,7 @@ class Roles:
         broker.options.broker.broker_id, broker.options.store.broker_role = broker.role.broker_id, broker.role.kind
         self.session = RoleSession(broker, self._open_rules)
         broker.schedule.target = broker.timing.target = self.session.rules
+        broker.timer.lacks = broker.role.is_slave
         if broker.led is not None and before.is_slave and not broker.role.is_slave:
             until_safe, levels = broker.own_log.until_safe, len(broker.delay_levels_ms)
             broker.schedule.target = FormerCopies(broker.store, self.session.rules, until_safe, levels)

@@ -141,6 +141,7 @@ async def load_tables(broker: Broker) -> None:
     for table in broker.tables.kept:
         table.watch(partial(broker.persistence.changed, table.name))
     if keys.timer_wheel_enable:
+        broker.timing.keep = partial(broker.persistence.save, broker.tables.timer.name)
         await broker.timing.open()
     if not broker.role.is_slave:
         _find_lost_topics(broker)

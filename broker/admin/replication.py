@@ -15,7 +15,7 @@ from understudy.broker.member_events import Notice
 from understudy.broker.member_view import MASTER_ID
 from understudy.broker.replicated.orders import KNOWN
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
-from understudy.broker.replicated.timer import READ_PHYSICAL, metrics_of
+from understudy.broker.replicated.timer import metrics_of, told
 from understudy.format import json_dialect
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
@@ -265,8 +265,7 @@ class ReplicationAdmin:
         """Return how far the timer has come (60); to a replica of ours also in which log, and within the second."""
         broker, timer = self._broker, self._broker.timer
         check = timer.check()
-        read = timer.progress.read
-        ext = {READ_PHYSICAL: str(read.physical if read.second_ms == check.read_ms else 0)}
+        ext = told(timer, check)
         if optional(command, LOG_HISTORY) is not None:
             ext[LOG_HISTORY] = broker.history.value.to_text()
         return response(command, body=check.encode(), ext=ext)

@@ -24,7 +24,7 @@ from understudy.broker.replicated.table import (
     Source,
     Taken,
 )
-from understudy.broker.timer.progress import Read, again
+from understudy.broker.timer.progress import Again, Read
 from understudy.broker.timer.request import TIMER_QUEUE
 from understudy.broker.timer.timer import Timer
 from understudy.format.data_version import DataVersion
@@ -34,6 +34,8 @@ from understudy.store.timer_check import TimerCheck, decode_check
 
 READ_PHYSICAL = "timerReadPhysicalOffset"
 """Header field of ours: in the second that is delivered next, messages before this byte of the log are done."""
+LEFT = "timerLeft"
+"""Header field of ours: what a take-over left to do (two queue offsets, second, byte), how many messages are known."""
 _KEY = "timer"
 
 
@@ -85,25 +87,26 @@ class ReplicatedTimer(ProgressTable):
 
     def merge(self, answer: Answer, limit: Limit) -> Merged:
         """See :class:`ProgressTable`."""
-        check, physical = _read(answer)
+        check, physical, left = _read(answer)
         rows = merge(self.stamped_offsets(), stamped({_KEY: {TIMER_QUEUE: check.read_ms}}))
         most = limit(_KEY, TIMER_QUEUE)
         had = min(check.queue_offset, check.master_queue_offset)
-        settled = had if most is None else min(had, most)
+        parts = [(Read(check.read_ms, physical), had)]
+        if left is not None:
+            todo, known = left
+            parts = [(todo.was, known), (parts[0][0], min(known, todo.first))]
         version = DataVersion(check.state_version, check.counter, check.timestamp)
-        return Merged(rows, version, (Read(check.read_ms, physical), settled))
+        return Merged(rows, version, [(read, had if most is None else min(had, most)) for read, had in parts])
 
     def cut(self, offsets: Mapping[tuple[str, int], StampedOffset]) -> None:
         """Do nothing: what is not in the log any more is taken back from the wheel."""
 
     def put(self, merged: Merged) -> None:
         """See :class:`ProgressTable`."""
-        assert isinstance(merged.answer, tuple)
-        theirs, settled = merged.answer
+        assert isinstance(merged.answer, list)
+        for theirs, settled in merged.answer:
+            self.timer.take_over(theirs, settled)
         progress = self.timer.progress
-        todo = again(progress.read, progress.enqueued, theirs, settled, progress.todo)
-        if theirs > progress.read or todo != progress.todo:
-            self.timer.take_over(max(theirs, progress.read), settled, todo)
         progress.version = max(progress.version, merged.version)
 
 
@@ -116,21 +119,41 @@ class _Following(Copying):
         return {}
 
     def take(self, answer: Answer) -> Taken:
-        check, physical = _read(answer)
+        check, physical, left = _read(answer)
         read = Read(check.read_ms, physical)
-        self._timer.follow(check, physical, back=read < self._former)
+        todo, known = left or (None, 0)
+        self._timer.follow(check, physical, back=read < self._former, settled=known, todo=todo)
         self._former = read
         return Taken.ALL
 
 
-def _read(answer: Answer) -> tuple[TimerCheck, int]:
-    physical = answer.ext.get(READ_PHYSICAL, "0")
-    if not physical.isascii() or not physical.isdigit():
-        raise ValueError(f"{READ_PHYSICAL} must be a whole number, not {physical!r}")
+def told(timer: Timer, check: TimerCheck) -> dict[str, str]:
+    """Return the header fields of ours in the answer that tells a replica *check*."""
+    read, todo = timer.progress.read, timer.progress.todo
+    ext = {READ_PHYSICAL: str(read.physical if read.second_ms == check.read_ms else 0)}
+    if todo is not None and timer.known >= todo.end:
+        left = (todo.first, todo.end, todo.was.second_ms, todo.was.physical, timer.known)
+        ext[LEFT] = " ".join(map(str, left))
+    return ext
+
+
+def _read(answer: Answer) -> tuple[TimerCheck, int, tuple[Again, int] | None]:
     check = decode_check(answer.body)
     if not 0 <= check.read_ms < 1 << 53:
         raise ValueError(f"a timer checkpoint with the time {check.read_ms}")
-    return check, int(physical)
+    (physical,) = _numbers(answer.ext, READ_PHYSICAL, "0", 1)
+    if LEFT not in answer.ext:
+        return check, physical, None
+    first, end, second_ms, left_physical, known = _numbers(answer.ext, LEFT, "", 5)
+    return check, physical, (Again(first, end, Read(second_ms, left_physical)), known)
+
+
+def _numbers(ext: Mapping[str, str], name: str, default: str, count: int) -> list[int]:
+    words = ext.get(name, default).split(" ")
+    if len(words) != count or not all(word.isascii() and word.isdigit() and len(word) < 20 for word in words):
+        what = "a whole number" if count == 1 else f"{count} whole numbers"
+        raise ValueError(f"{name} must be {what}, not {ext.get(name)!r}")
+    return list(map(int, words))
 
 
 class TimerMetrics(KeptTable):

@@ -24,7 +24,7 @@ def families(timer: Timer, now_ms: int, labels: Mapping[str, str]) -> list[Famil
     within = timer.files.waiting_within(timer.floor(now_ms), BOUNDS_SECONDS)
     return [
         _one("enqueue_lag", "Timer enqueue messages lag", timer.behind, labels),
-        _one("enqueue_latency_milliseconds", "Timer enqueue latency", timer.unread_ms(now_ms), labels),
+        _one("enqueue_latency_milliseconds", "Timer enqueue latency", _unread_ms(timer, now_ms), labels),
         _one("dequeue_lag", "Timer dequeue messages lag", timer.waiting, labels),
         _one("dequeue_latency_milliseconds", "Timer dequeue latency", timer.behind_ms(now_ms), labels),
         _by_topic("rocketmq_timing_messages", "gauge", "Current message number in timing", timer.waiting_of, labels),
@@ -42,6 +42,12 @@ def families(timer: Timer, now_ms: int, labels: Mapping[str, str]) -> list[Famil
             ],
         ),
     ]
+
+
+def _unread_ms(timer: Timer, now_ms: int) -> int:
+    """Return for how long the oldest message that is in no slot yet has been in the topic; 0 when none is."""
+    stored_ms = timer.topic.stored_ms(timer.progress.enqueued) if timer.behind else -1
+    return max(now_ms - stored_ms, 0) if stored_ms > 0 else 0
 
 
 def _one(name: str, text: str, value: int, labels: Mapping[str, str]) -> Family:

@@ -6,7 +6,7 @@ before a second. In the slot of that second itself, those before a byte of the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -69,6 +69,47 @@ class TimerProgress:
         self.read = read
         self.changed()
 
+    def begin(self, known: int, end: int, *, followed: bool, lacks: bool) -> Again | None:
+        """Begin to deliver; return what must be read again for that.
+
+        Args:
+            known: of how many messages others have delivered what lies before :attr:`read`.
+            end: how many there are in this log.
+            followed: it was another replica's progress until now.
+            lacks: this log is a slave's: what it does not have yet may be delivered all the same.
+        """
+        todo = self.unsure(known) if followed else None
+        if lacks and known > end:  # what of them falls due from now on, this broker cannot deliver
+            todo = joined(todo, Again(min(self.enqueued, end), known, self.read))
+        self.settled = known if lacks else min(known, end)
+        if todo is not None:
+            self.leave(joined(self.todo, todo))
+        return todo
+
+    def unsure(self, known: int) -> Again | None:
+        """Return what a replica that was followed had not delivered, or may have kept for a later second.
+
+        Args:
+            known: how many messages it had settled.
+        """
+        return Again(known, self.enqueued, Read()) if known < self.enqueued else None
+
+    def known(self, late: Iterable[int]) -> int:
+        """Return of how many messages all is done, at a replica that delivers, before :attr:`read` but for *todo*.
+
+        Args:
+            late: queue offsets of those that wait in a later slot than their own.
+        """
+        oldest, todo = min(late, default=None), self.todo
+        if oldest is None and todo is not None and self.enqueued >= todo.first:
+            return max(self.enqueued, todo.end)
+        return self.enqueued if oldest is None else min(self.enqueued, oldest)
+
+    def leave(self, todo: Again | None) -> None:
+        """Note that *todo* is left to do."""
+        self.todo = todo
+        self.changed()
+
     def grow_older(self) -> None:
         """Let the version grow: replicas of the reference compare it."""
         self.version = self.version.next(self._now_ms())
@@ -98,21 +139,30 @@ class TimerProgress:
             self.version = max(self.version, DataVersion.from_json(value["dataVersion"]))
 
 
-def again(own: Read, enqueued: int, theirs: Read, settled: int, pending: Again | None = None) -> Again | None:
+def again(own: Read, known: int, theirs: Read, settled: int, pending: Again | None = None) -> Again | None:
     """Return which messages must be read again once *theirs* is known; ``None`` when no slot is passed over.
 
     Args:
-        own: how far we delivered.
-        enqueued: how many messages of the topic we have in slots.
+        own: how far we delivered, or know that others have.
+        known: of how many messages of the topic that holds.
         theirs: how far another replica delivered.
         settled: how many messages of our topic it had.
         pending: what a take-over before this one left to do: *own* is not ours alone then.
     """
     if theirs <= own:
         if pending is not None and settled >= pending.end:  # it had all of them, and delivered those before its own end
-            return attrs.evolve(pending, was=max(pending.was, theirs))
-        return pending
-    return Again(settled, enqueued, own if pending is None else pending.was) if settled < enqueued else None
+            return attrs.evolve(pending, end=max(pending.end, settled), was=max(pending.was, theirs))
+        if settled <= known or theirs == own:
+            return pending
+        return joined(pending, Again(known, settled, theirs))  # of these it did not deliver what came after its end
+    return Again(settled, known, own if pending is None else pending.was) if settled < known else None
+
+
+def joined(one: Again | None, other: Again | None) -> Again | None:
+    """Return what holds all that either leaves to do."""
+    if one is None or other is None:
+        return one or other
+    return Again(min(one.first, other.first), max(one.end, other.end), min(one.was, other.was))
 
 
 def _to_json(read: Read) -> dict[str, int]:

@@ -8,13 +8,14 @@ Source: TimerMessageStore.java (TimerEnqueueGetService, TimerFlushService).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
 from understudy.broker.deferred_service import DeferredService
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.redelivery import Redelivery
+from understudy.broker.timer.progress import Again
 from understudy.broker.timer.source import QUEUE, TimerSource
 from understudy.broker.timer.timer import Timer
 from understudy.runtime.log import get_logger
@@ -39,6 +40,7 @@ class TimerService:
 
     Attributes:
         timer: what it runs.
+        keep: makes its progress durable.
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class TimerService:
         self._keys = keys
         self._changed = Signal()
         self._is_open = False
+        self._kept: Again | None = None
+        self.keep: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.timer = Timer(world, store, keys)
         self._source = TimerSource(world.clock, self.timer, delivered, lambda: keys.timer_stop_dequeue)
         self._deferred = DeferredService(world.clock, self._source, target)
@@ -93,6 +97,12 @@ class TimerService:
 
     async def flush(self) -> bool:
         """Make the files durable; return whether anything had changed. Raises ``OSError``."""
+        progress = self.timer.progress
+        while progress.todo != self._kept:  # first: the files only say that its seconds are over
+            todo = progress.todo
+            if todo is not None:
+                await self.keep()
+            self._kept = todo
         flush = self.timer.begin_flush()
         if flush is None:
             return False

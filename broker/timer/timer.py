@@ -12,7 +12,7 @@ from collections.abc import Callable
 import attrs
 
 from understudy.broker.message_store_config import MessageStoreConfig
-from understudy.broker.timer.progress import Again, Read, TimerProgress
+from understudy.broker.timer.progress import Again, Read, TimerProgress, again, joined
 from understudy.broker.timer.request import TimerDoor
 from understudy.broker.timer.rules import Waits, slot_length_ms, window_slots
 from understudy.broker.timer.tally import MOST_TOPICS, Tally
@@ -44,6 +44,7 @@ class Timer:
         keys: settings, read when they are needed.
 
     Attributes:
+        topic: what is put into slots.
         progress: how far it has come.
         door: lets timer messages in.
         delivers: this broker is the one that delivers.
@@ -51,6 +52,7 @@ class Timer:
         waiting_of: how many messages of each topic wait.
         delivered, entered: counts of messages by topic that were delivered, and put into slots, since the start.
         master_enqueued: how many messages of the topic the master has put into slots, as far as a slave knows.
+        lacks: others may have delivered messages that this broker's log does not have yet: it is a slave.
     """
 
     def __init__(self, world: World, store: MessageStore, keys: MessageStoreConfig) -> None:
@@ -58,7 +60,7 @@ class Timer:
         self._store = store
         self._keys = keys
         self.precision_ms = slot_length_ms(keys.timer_precision_ms)
-        self._topic = TimerTopic(store, self.precision_ms, window_slots(keys.timer_roll_window_slot))
+        self.topic = TimerTopic(store, self.precision_ms, window_slots(keys.timer_roll_window_slot))
         self._files = TimerFiles(
             world.disk, keys.store_path_root_dir, keys.mapped_file_size_timer_log, self.precision_ms
         )
@@ -73,6 +75,7 @@ class Timer:
         self.delivered = Tally(world.clock)
         self.entered = Tally(world.clock)
         self.master_enqueued = 0
+        self.lacks = False
 
     # --- start -------------------------------------------------------------------------------------------------
 
@@ -82,24 +85,26 @@ class Timer:
         self._again = progress.todo
         opened = self._files.open(progress.read.second_ms)
         self._take(opened)
-        cut = self._files.drop_tail(self._topic.is_true)
-        if cut or not opened.exact or progress.enqueued > self._topic.end:
+        cut = self._files.drop_tail(self.topic.is_true)
+        if cut or not opened.exact or progress.enqueued > self.topic.end:
             self._go_back(cut=cut)
         log.info(
             "timer opened",
             next_second_ms=progress.read.second_ms,
             enqueued=progress.enqueued,
-            of=self._topic.end,
+            of=self.topic.end,
             waiting=self._files.waiting,
         )
 
     def _take(self, opened: Opened) -> None:
         progress, check = self.progress, opened.check
         progress.enqueued, progress.settled = check.queue_offset, check.master_queue_offset
-        self.master_enqueued = check.master_queue_offset
+        if progress.todo is not None and progress.enqueued < progress.todo.end:  # these are no late ones, see there
+            progress.settled = max(progress.settled, progress.todo.end)
+        self.master_enqueued = progress.settled
         second_ms = check.read_ms // self.precision_ms * self.precision_ms
         if not second_ms:  # there was no timer here; what is in the topic is all to be done
-            first_ms = self._topic.first_stored_ms()
+            first_ms = self.topic.first_stored_ms()
             second_ms = self.floor(first_ms if first_ms > 0 else self._clock.wall_ms())
         if second_ms > progress.read.second_ms:
             progress.read = Read(second_ms)
@@ -109,31 +114,33 @@ class Timer:
         if delivers and not self.delivers:
             progress = self.progress
             self._rewind()
-            progress.settled = min(self.master_enqueued, self._topic.end)
-            if self._followed and progress.settled < progress.enqueued:
-                # The master had not delivered these, and may have kept them for a later second than their own.
-                self._again = Again(progress.settled, progress.enqueued, Read())
+            if todo := progress.begin(self.master_enqueued, self.topic.end, followed=self._followed, lacks=self.lacks):
+                self._again = joined(self._again, todo)
         elif self.delivers and not delivers:
-            self.master_enqueued = self._settled()
+            self.master_enqueued = self.known
         self.delivers = delivers
         self._followed = False
 
-    def follow(self, check: TimerCheck, physical: int, *, back: bool = False) -> None:
+    def follow(
+        self, check: TimerCheck, physical: int, *, back: bool = False, settled: int = 0, todo: Again | None = None
+    ) -> None:
         """Take over how far the replica has come that this one follows.
 
         Args:
             check: what it says.
             physical: in the second that it delivers next, what lies before this byte of the commit log is done.
             back: it said more before: its clock was set back, and seconds that held nothing may hold something now.
+            settled, todo: if it tells, how many messages it knows of, but for these, which are left to do there.
         """
         read = Read(self.floor(check.read_ms), physical)
         if self.delivers or (read < self.progress.read and not back):
             return  # a master that was away does not know yet what was delivered meanwhile
         progress, self._followed = self.progress, True
-        before, self.master_enqueued = self.master_enqueued, min(check.queue_offset, check.master_queue_offset)
+        before = self.master_enqueued
+        self.master_enqueued = max(min(check.queue_offset, check.master_queue_offset), settled)
         if self.master_enqueued > before:
             self.look()
-        self._again = progress.todo = None  # it has all been done there, or will be
+        self._again = progress.todo = todo  # all else has been done there, or will be
         progress.version = DataVersion(check.state_version, check.counter, check.timestamp)
         self.move(read)
 
@@ -154,7 +161,7 @@ class Timer:
     @property
     def behind(self) -> int:
         """How many messages of the timer topic are not in slots yet."""
-        return max(self._topic.end - self.progress.enqueued, 0)
+        return max(self.topic.end - self.progress.enqueued, 0)
 
     def waiting_at(self, time_ms: int) -> int:
         """Return how many messages wait for one second."""
@@ -165,11 +172,6 @@ class Timer:
         """Return how long the oldest message is overdue; 0 when none is."""
         due_ms = self.next_due_ms()
         return 0 if due_ms is None else max(now_ms - due_ms - self.precision_ms, 0)
-
-    def unread_ms(self, now_ms: int) -> int:
-        """Return for how long the oldest message that is in no slot yet has been in the topic; 0 when none is."""
-        stored_ms = self._topic.stored_ms(self.progress.enqueued) if self.behind else -1
-        return max(now_ms - stored_ms, 0) if stored_ms > 0 else 0
 
     def next_due_ms(self, end_ms: int | None = None) -> int | None:
         """Return the first second that holds something not done; its messages are due when it is over."""
@@ -197,8 +199,13 @@ class Timer:
             version.counter,
         )
 
+    @property
+    def known(self) -> int:
+        """How many messages of the topic are done as far as they lie before the next second, but for what is left."""
+        return self.progress.known(self._late.values()) if self.delivers else self.master_enqueued
+
     def _settled(self) -> int:
-        return min((self.progress.enqueued, *self._late.values())) if self.delivers else self.master_enqueued
+        return self.known if self.progress.todo is None else min(self.known, self.progress.todo.first)
 
     # --- into slots --------------------------------------------------------------------------------------------
 
@@ -207,13 +214,13 @@ class Timer:
         if self._keys.timer_stop_enqueue:
             return False
         progress = self.progress
-        limit = self._topic.end if self.delivers else min(self._topic.end, self.master_enqueued)
+        limit = self.topic.end if self.delivers else min(self.topic.end, self.master_enqueued)
         if progress.enqueued >= limit:
-            if progress.enqueued > self._topic.end:
+            if progress.enqueued > self.topic.end:
                 self._rewind()
-                return progress.enqueued < self._topic.end
+                return progress.enqueued < self.topic.end
             return self.delivers and self._enqueue_again()
-        found, following = self._topic.read(progress.enqueued, limit - progress.enqueued)
+        found, following = self.topic.read(progress.enqueued, limit - progress.enqueued)
         if following == progress.enqueued:
             return False
         self._changed = True
@@ -222,12 +229,12 @@ class Timer:
                 return False
             progress.enqueued = record.queue_offset + 1
         progress.enqueued = max(progress.enqueued, following)
-        return progress.enqueued < limit
+        return progress.enqueued < limit or (self.delivers and self._again is not None)
 
     def _enter(self, record: Record) -> bool:
         """Put *record* into its slot; return False when the wheel has no room for its second yet."""
         progress = self.progress
-        place = self._topic.waits(record)
+        place = self.topic.waits(record)
         if place is None:
             log.error("timer message without its time skipped", offset=record.queue_offset, key=record.message_id)
             return True
@@ -262,30 +269,35 @@ class Timer:
 
     # --- merging -----------------------------------------------------------------------------------------------
 
-    def take_over(self, read: Read, settled: int, todo: Again | None) -> None:
+    def take_over(self, read: Read, settled: int) -> None:
         """Make another replica's progress ours, while this broker does not deliver.
 
         Args:
             read: how far it delivered.
-            settled: how many messages of our topic it had: those whose second is over are not delivered again.
-            todo: what it did not know of, entered again by :meth:`enqueue`.
+            settled: how many messages of our topic it had; :meth:`enqueue` enters again what it did not know of.
         """
-        self._again = self.progress.todo = todo
+        progress = self.progress
+        own, known = progress.read, max(progress.enqueued, self.master_enqueued)
+        unsure = progress.unsure(self.master_enqueued) if self._followed else None
+        todo = again(own, known, read, settled, joined(progress.todo, unsure))
+        if read <= own and settled <= known and todo == progress.todo:
+            return
+        self._again, self._followed = todo, False
         self.master_enqueued = max(self.master_enqueued, settled)
         self._changed = True
-        self.move(read)
-        self.progress.changed()
+        self.move(max(read, own))
+        progress.leave(todo)
 
     def _enqueue_again(self) -> bool:
         """Enter the next messages of a take-over once more, in the slot after the one that is delivered next."""
         todo = self._again
-        if todo is None:
+        if todo is None or todo.first >= self.topic.end:
             return False
         read = self.progress.read
-        found, following = self._topic.read(todo.first, todo.end - todo.first)
+        found, following = self.topic.read(todo.first, todo.end - todo.first)
         first = max(following, todo.first + 1)
         for record in found:
-            place = self._topic.waits(record)
+            place = self.topic.waits(record)
             if place is None:
                 continue
             own = Read(place.slot_ms, record.physical_offset)
@@ -304,7 +316,7 @@ class Timer:
 
     def record(self, unit: Unit) -> Record | None:
         """Return the message of *unit*; ``None`` when it cannot be read any more."""
-        return self._topic.record(unit)
+        return self.topic.record(unit)
 
     def move(self, read: Read) -> None:
         """Note that everything before *read* is done."""
@@ -321,10 +333,7 @@ class Timer:
         self.progress.move(read)
 
     def rest(self, now_ms: int) -> None:
-        """Pass seconds over that hold nothing, but for those of the last hour.
-
-        When the clock is set back, messages can still be kept for those.
-        """
+        """Pass seconds over that hold nothing, but for those of the last hour: the clock may be set back to them."""
         until_ms = self.floor(now_ms - KEPT_MS)
         if until_ms > self.progress.read.second_ms and self.next_due_ms(until_ms) is None:
             self.move(Read(until_ms))
@@ -339,16 +348,16 @@ class Timer:
 
     def _rewind(self) -> None:
         """Take back from slots what is not in the commit log any more."""
-        cut = self._files.drop_tail(self._topic.is_true)
-        if cut or self.progress.enqueued > self._topic.end:
+        cut = self._files.drop_tail(self.topic.is_true)
+        if cut or self.progress.enqueued > self.topic.end:
             log.warning("the commit log was cut: timer messages are read again", was=self.progress.enqueued)
             self._go_back(cut=cut)
 
     def _go_back(self, *, cut: bool) -> None:
         """Read the topic again from behind the newest unit; what follows there is new when the log was *cut*."""
         progress, last = self.progress, self._files.log.last()
-        progress.enqueued = min(0 if last is None else self._topic.behind(last[1]), self._topic.end)
-        known = progress.enqueued if cut else self._topic.end
+        progress.enqueued = min(0 if last is None else self.topic.behind(last[1]), self.topic.end)
+        known = progress.enqueued if cut else self.topic.end
         progress.settled, self.master_enqueued = min(progress.settled, known), min(self.master_enqueued, known)
         self._changed = True
         if cut:

@@ -12,15 +12,16 @@ from trio.testing import MockClock
 
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.replicated.table import Answer, FilePlan, Source
-from understudy.broker.replicated.timer import READ_PHYSICAL, ReplicatedTimer
-from understudy.broker.timer.progress import Read
+from understudy.broker.replicated.timer import LEFT, READ_PHYSICAL, ReplicatedTimer, told
+from understudy.broker.timer.progress import Again, Read
+from understudy.broker.timer.service import TimerService
 from understudy.broker.timer.timer import Timer
 from understudy.format.names import TIMER_TOPIC
 from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig
 from understudy.store.message_store import MessageStore
-from understudy.store.timer_check import TimerCheck
+from understudy.store.timer_check import TimerCheck, load_check
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import SimDisk
 
@@ -53,6 +54,15 @@ class Rig:
         assert work is not None
         self.timer.flush(work)
         self.timer.end_flush(work, True)
+
+    def tells(self) -> Answer:
+        """Return what another replica is told."""
+        check = self.timer.check(resting=False)
+        return Answer(told(self.timer, check), check.encode())
+
+    def asks(self, other: Rig) -> None:
+        """Take over the progress of *other*."""
+        self.table.put(self.table.merge(other.tells(), lambda key, queue_id: None))
 
     def hears(self, second: int, settled: int, physical: int = 0) -> None:
         """Take over the progress of another replica."""
@@ -141,6 +151,113 @@ async def test_what_a_second_replica_had_and_delivered_is_not_left_to_do(autojum
     own.enqueue()
     # Then what the other one has delivered does not come again, and the rest does
     assert own.waiting() == Counter({21: 1, 30: 1})
+
+
+async def _with_a_shorter_log() -> Rig:
+    """Return a slave that acts, and lacks two of four messages that another slave had delivered up to second 10."""
+    short = await rig()
+    short.timer.lacks = True
+    short.keep(1, 20)
+    short.hears(10, 4)
+    short.timer.begin(True)
+    short.enqueue()
+    return short
+
+
+@pytest.mark.parametrize(("reached", "waiting"), [(10, {12: 1, 20: 1}), (15, {16: 1, 20: 1})])
+async def test_a_slave_with_a_shorter_log_tells_what_others_did_and_what_it_could_not_do(
+    reached: int, waiting: dict[int, int], autojump_clock: MockClock
+) -> None:
+    short = await _with_a_shorter_log()
+    short.timer.move(Read(START_MS + reached * 1000))
+    short.timer.begin(False)
+    # When the master, which had stored all of them, comes back and hears that slave only
+    own = await rig()
+    own.keep(1, 20, 3, 12)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.begin(False)
+    own.asks(short)
+    own.timer.begin(True)
+    own.enqueue()
+    # Then what was delivered does not come again, and what fell due while nobody could deliver it does
+    assert own.waiting() == Counter(waiting)
+
+
+async def test_what_a_slave_could_not_deliver_is_delivered_when_it_is_there(autojump_clock: MockClock) -> None:
+    short = await _with_a_shorter_log()
+    short.timer.move(Read(START_MS + 15_000))
+    short.enqueue()
+    # When its log is complete
+    short.keep(3, 12)
+    short.enqueue()
+    assert short.waiting() == Counter({16: 1, 20: 1})
+
+
+async def test_a_slave_that_follows_knows_what_is_left_to_do(autojump_clock: MockClock) -> None:
+    short = await _with_a_shorter_log()
+    short.timer.move(Read(START_MS + 15_000))
+    # When a slave with all of it follows the one that acts, and acts after it
+    own = await rig()
+    own.timer.lacks = True
+    own.keep(1, 20, 3, 12)
+    own.table.copying(Source("acting")).take(short.tells())
+    own.enqueue()
+    own.timer.begin(True)
+    own.enqueue()
+    assert own.waiting() == Counter({16: 1, 20: 1})
+
+
+async def test_what_is_left_to_do_is_noted_before_files_say_that_its_seconds_are_over(
+    autojump_clock: MockClock,
+) -> None:
+    # Given a service whose timer takes a replica's progress over that lacked messages
+    own = await rig()
+    own.keep(1, 12, 13)
+    service = TimerService(own.world, own.store, KEYS, cast("Any", None), lambda *_: None)
+    await service.open()
+    service.timer.begin(True)
+    while service.timer.enqueue():
+        pass
+    await service.flush()
+    service.timer.begin(False)
+    service.timer.take_over(Read(START_MS + 20_000), 1)
+    said: list[tuple[int, object]] = []
+
+    async def keep() -> None:
+        await trio.lowlevel.checkpoint()
+        said.append((load_check(own.world.disk, "/store/config/timercheck")[0].read_ms, service.timer.progress.todo))
+
+    # When it makes its files durable
+    service.keep = keep
+    await service.flush()
+    # Then they did not tell of the take-over before its rest was saved
+    ((read_ms, todo),) = said
+    assert read_ms < START_MS + 20_000
+    assert todo == Again(1, 3, Read(START_MS))
+    assert load_check(own.world.disk, "/store/config/timercheck")[0].read_ms == START_MS + 20_000
+
+
+async def test_a_start_after_a_saved_take_over_with_older_files_delivers_once(autojump_clock: MockClock) -> None:
+    # Given files from before the last message, and a take-over that was saved after it
+    own = await rig()
+    own.keep(1, 12)
+    own.timer.begin(True)
+    own.enqueue()
+    own.flush()
+    own.keep(13)
+    own.enqueue()
+    own.timer.begin(False)
+    own.hears(20, 1)
+    saved = own.table.snapshot()
+    # When the process dies there
+    own.timer = Timer(own.world, own.store, KEYS)
+    own.timer.progress.merge_json(saved)
+    own.timer.open()
+    own.timer.begin(True)
+    own.enqueue()
+    # Then each message that was left comes once
+    assert own.waiting() == Counter({21: 2})
 
 
 async def test_a_replica_that_is_behind_changes_nothing(autojump_clock: MockClock) -> None:
@@ -248,6 +365,8 @@ async def test_a_slave_puts_into_slots_what_its_master_has(autojump_clock: MockC
         ({}, b"x" * 31),
         ({READ_PHYSICAL: "x"}, TimerCheck().encode()),
         ({READ_PHYSICAL: "-1"}, TimerCheck().encode()),
+        ({LEFT: "1 2 3 4"}, TimerCheck().encode()),
+        ({LEFT: "1 2 3 4 x"}, TimerCheck().encode()),
         ({}, TimerCheck(read_ms=-1).encode()),
         ({}, TimerCheck(read_ms=1 << 60).encode()),
         ({}, TimerCheck(queue_offset=-9).encode()),
