@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from understudy.broker.first_reads import FirstRead, FirstReads, Place, settle
+from understudy.broker.first_reads import FirstRead, FirstReads, GroupQueue, settle
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
@@ -62,7 +62,7 @@ class FirstReadQuestions:
             for queue in {(read.key.partition("@")[0], read.queue_id) for read in asked}:
                 self.hold.wake_queue(queue)
 
-    async def _ask(self, asked: Sequence[FirstRead]) -> tuple[dict[Place, int], bool]:
+    async def _ask(self, asked: Sequence[FirstRead]) -> tuple[dict[GroupQueue, int], bool]:
         """Return where consumers have to go on instead, and whether the master doubts anybody.
 
         A master that does not answer, or cannot, is gone or of another kind: its consumers are believed.

@@ -20,7 +20,7 @@ from understudy.runtime.signal import Signal
 ANSWER_MS = 2_000
 """After so long without the master's answer a consumer is believed."""
 
-Place = tuple[str, int]
+GroupQueue = tuple[str, int]
 """``topic@group`` and a queue id."""
 
 
@@ -68,8 +68,8 @@ class FirstReads:
         self._end_of = end_of
         self._until_ms = 0.0
         self._common_bytes = 0
-        self._settled: set[Place] = set()
-        self._waiting: dict[Place, float] = {}
+        self._settled: set[GroupQueue] = set()
+        self._waiting: dict[GroupQueue, float] = {}
         self._new: list[FirstRead] = []
         self.active = False
         self.asked = Signal()
@@ -99,23 +99,23 @@ class FirstReads:
             queue_id: of the queue.
             offset: queue offset that it asks for.
         """
-        now, place = self._now_ms(), (f"{topic}@{group}", queue_id)
+        now, group_queue = self._now_ms(), (f"{topic}@{group}", queue_id)
         if now > self._until_ms:
             self.end()
             return False
-        if place in self._settled:
+        if group_queue in self._settled:
             return False
-        since = self._waiting.get(place)
+        since = self._waiting.get(group_queue)
         if since is not None:
             if now - since < ANSWER_MS:
                 return True
-            self._settle(place)
+            self._settle(group_queue)
             return False
         common_end = self._end_at(topic, queue_id, self._common_bytes)
         if offset <= common_end and self._end_of(topic, queue_id) <= common_end:
             return False  # there is nothing new to give
-        self._waiting[place] = now
-        self._new.append(FirstRead(*place, offset, offset <= common_end))
+        self._waiting[group_queue] = now
+        self._new.append(FirstRead(*group_queue, offset, offset <= common_end))
         self.asked.set()
         return True
 
@@ -124,21 +124,21 @@ class FirstReads:
         taken, self._new = self._new[:most], self._new[most:]
         return taken
 
-    def answered(self, reads: Iterable[FirstRead], corrections: Mapping[Place, int]) -> None:
+    def answered(self, reads: Iterable[FirstRead], corrections: Mapping[GroupQueue, int]) -> None:
         """Learn where consumers have to go on instead, and that the others are where they say."""
         for read in reads:
-            place = read.key, read.queue_id
-            if place in self._waiting:
-                self._settle(place)
-                if place in corrections:
-                    self._doubts.doubt(*place, corrections[place])
+            group_queue = read.key, read.queue_id
+            if group_queue in self._waiting:
+                self._settle(group_queue)
+                if group_queue in corrections:
+                    self._doubts.doubt(*group_queue, corrections[group_queue])
 
-    def _settle(self, place: Place) -> None:
-        self._waiting.pop(place, None)
-        self._settled.add(place)
+    def _settle(self, group_queue: GroupQueue) -> None:
+        self._waiting.pop(group_queue, None)
+        self._settled.add(group_queue)
 
 
-def settle(doubts: Doubts, reads: Iterable[FirstRead]) -> dict[Place, int]:
+def settle(doubts: Doubts, reads: Iterable[FirstRead]) -> dict[GroupQueue, int]:
     """Return where consumers that asked a slave have to go on instead; the master believes all of them from now on."""
     found = {}
     for read in reads:

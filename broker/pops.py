@@ -13,7 +13,7 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.pop.acting import ack_of
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
-from understudy.broker.pop.recovery import Place, handed_out, newest_points, points_from, set_back
+from understudy.broker.pop.recovery import GroupQueue, handed_out, newest_points, points_from, set_back
 from understudy.broker.pop.returned import Returned
 from understudy.broker.pop.revive import ReviveParts, ReviveQueues, ReviveTarget
 from understudy.broker.pop.revive_log import AHEAD_MS, CheckPoint, Entry, entry_of
@@ -292,7 +292,7 @@ class Pops:
             self.moving.reset(group, topic, queue_id)
             broker.offsets.cut({f"{topic}@{group}": {queue_id: offset}})
 
-    def _move(self, offsets: Mapping[Place, int]) -> None:
+    def _move(self, offsets: Mapping[GroupQueue, int]) -> None:
         for (group, topic, queue_id), offset in offsets.items():
             log.info("popped further than the table says", group=group, topic=topic, queue=queue_id, offset=offset)
             self._broker.offsets.commit(group, topic, queue_id, offset)

@@ -1,4 +1,4 @@
-"""Whether a peer is worth waiting for awake: one that came back at once the last time probably does so again.
+"""Busy polling: whether a peer is worth waiting for awake, as one that came back at once the last time probably is.
 
 Who sleeps has to be woken: that costs both sides more than many a request, on a virtual machine most of all. So a
 server may look for the next bytes of such a peer a while before it sleeps. The rules keep what that costs in bounds:

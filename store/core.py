@@ -192,7 +192,7 @@ class StoreCore:
         Args:
             end: where the record ends in the log (bytes).
             queue: that it belongs to.
-            next_offset: queue offset behind it, which becomes the visible end.
+            next_offset: queue offset behind it, which becomes the visible offset.
             code: its tags code.
             store_ms: when it was stored (wall time).
             properties: its raw properties; ``None`` where nobody asked for them.

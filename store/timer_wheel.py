@@ -1,6 +1,6 @@
 """The timer wheel: for each second, where the newest unit of the timer log lies that is due then.
 
-The reference's file (TimerWheel.java, Slot.java): 2 x 604800 slots of 32 bytes, a slot's place being its time modulo
+The reference's file (TimerWheel.java, Slot.java): 2 x 604800 slots of 32 bytes, a slot's number being its time modulo
 their number. A slot counts only for the time it names, so what was due long ago is simply overwritten.
 
 Nothing is written to the file before :meth:`TimerWheel.write`, which the owner calls when the units that the slots
@@ -91,7 +91,7 @@ class TimerWheel:
                 self._occupy(slot.tick)
 
     def slots(self) -> Iterator[Slot]:
-        """Return every slot of the file that was ever used, in order of its place. Blocking."""
+        """Return every slot of the file that was ever used, in order of its number. Blocking."""
         if self._file is None:
             return
         empty = bytes(_BLOCK_SLOTS * SLOT_BYTES)
@@ -99,19 +99,19 @@ class TimerWheel:
             block = self._file.read_at(start, min(len(empty), self._file_bytes - start))
             if block == empty[: len(block)]:
                 continue
-            for place, fields in enumerate(_SLOT.iter_unpack(block), start // SLOT_BYTES):
+            for slot_number, fields in enumerate(_SLOT.iter_unpack(block), start // SLOT_BYTES):
                 slot = Slot(*fields)
-                if slot.tick > 0 and slot.tick % self._slots == place:
+                if slot.tick > 0 and slot.tick % self._slots == slot_number:
                     yield slot
 
     def get(self, tick: int) -> Slot | None:
         """Return the slot of *tick*; ``None`` when nothing was ever due then."""
-        place = tick % self._slots
-        slot = self._changed.get(place) or self._being_written.get(place)
+        slot_number = tick % self._slots
+        slot = self._changed.get(slot_number) or self._being_written.get(slot_number)
         if slot is None:
             if self._file is None:
                 return None
-            slot = Slot(*_SLOT.unpack(self._file.read_at(place * SLOT_BYTES, SLOT_BYTES)))
+            slot = Slot(*_SLOT.unpack(self._file.read_at(slot_number * SLOT_BYTES, SLOT_BYTES)))
         return slot if slot.tick == tick else None
 
     def put(self, slot: Slot) -> None:
@@ -148,9 +148,9 @@ class TimerWheel:
         if self._file is not None:
             start = 0
             while start < count:
-                place = (tick + start) % self._slots
-                wanted = min(count - start, self._slots - place)
-                block = self._file.read_at(place * SLOT_BYTES, wanted * SLOT_BYTES)
+                slot_number = (tick + start) % self._slots
+                wanted = min(count - start, self._slots - slot_number)
+                block = self._file.read_at(slot_number * SLOT_BYTES, wanted * SLOT_BYTES)
                 for number, (of, _, _, num, _) in enumerate(_SLOT.iter_unpack(block), start):
                     if of == tick + number:
                         found[number] = num
@@ -169,7 +169,7 @@ class TimerWheel:
         return len(self._changed)
 
     def take_changed(self) -> Mapping[int, Slot]:
-        """Return what is to be written now, by place; :meth:`written` or :meth:`not_written` ends it."""
+        """Return what is to be written now, by number; :meth:`written` or :meth:`not_written` ends it."""
         self._being_written, self._changed = self._changed, {}
         return self._being_written
 
@@ -179,8 +179,8 @@ class TimerWheel:
         if file is None:
             file = self._disk.open(self.path)
             file.truncate(self._file_bytes)
-        for place in sorted(slots):
-            file.write_at(place * SLOT_BYTES, _SLOT.pack(*slots[place]))
+        for slot_number in sorted(slots):
+            file.write_at(slot_number * SLOT_BYTES, _SLOT.pack(*slots[slot_number]))
         file.sync()
         if self._file is None:
             self._disk.sync_folder(os.path.dirname(self.path))

@@ -145,14 +145,14 @@ class PopBuffer:
     def commits(self) -> list[tuple[QueueOfGroup, int]]:
         """Return the queues whose offset moves now, and where to."""
         found: list[tuple[QueueOfGroup, int]] = []
-        for place, queue in list(self._order.items()):
+        for group_queue, queue in list(self._order.items()):
             following: int | None = None
             while queue and (queue[0][1] is None or queue[0][1].done):
                 following, _ = queue.popleft()
             if following is not None:
-                found.append((place, following))
+                found.append((group_queue, following))
             if not queue:
-                del self._order[place]
+                del self._order[group_queue]
         return found
 
     def position(self, group: str, topic: str, queue_id: int) -> int:
@@ -164,8 +164,8 @@ class PopBuffer:
         """Forget a deleted topic."""
         for waiting in [each for each in self._points.values() if each.point.topic == topic]:
             self.finish(waiting)
-        for place in [place for place in self._order if place[1] == topic]:
-            del self._order[place]
+        for group_queue in [group_queue for group_queue in self._order if group_queue[1] == topic]:
+            del self._order[group_queue]
 
     def forget(self, group: str, topic: str, queue_id: int) -> None:
         """Let no pop of a queue move its offset any more: it was reset."""

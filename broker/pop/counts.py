@@ -44,8 +44,8 @@ class PopCounts:
 
     def forget_topic(self, topic: str) -> None:
         """Forget a deleted topic."""
-        for place in [place for place in self.written if place[1] == topic]:
-            del self.written[place]
+        for group_queue in [group_queue for group_queue in self.written if group_queue[1] == topic]:
+            del self.written[group_queue]
         for read in [read for read in self.read if read[1] == topic]:
             del self.read[read]
         for returned in [returned for returned in self.returned if returned[1] == topic]:

@@ -25,12 +25,12 @@ class InFlight:
             queue_id: of the queue.
             count: how many messages; below zero for those that came in.
         """
-        place = topic, group, queue_id
-        left = self._counts.get(place, 0) + count
+        group_queue = topic, group, queue_id
+        left = self._counts.get(group_queue, 0) + count
         if left > 0:
-            self._counts[place] = left
+            self._counts[group_queue] = left
         else:
-            self._counts.pop(place, None)
+            self._counts.pop(group_queue, None)
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
         """Forget a queue: its offset was reset."""
@@ -38,5 +38,5 @@ class InFlight:
 
     def forget_topic(self, topic: str) -> None:
         """Forget every queue of a topic."""
-        for place in [place for place in self._counts if place[0] == topic]:
-            del self._counts[place]
+        for group_queue in [group_queue for group_queue in self._counts if group_queue[0] == topic]:
+            del self._counts[group_queue]

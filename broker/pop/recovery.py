@@ -19,11 +19,11 @@ TAIL_MS = 30_000
 """Check points stored this long before the newest one are looked at: tables are saved twice a second."""
 _READ, _READ_BYTES = 256, 1 << 20
 
-Place = tuple[str, str, int]
+GroupQueue = tuple[str, str, int]
 """Group, topic and queue id."""
 
 
-def handed_out(points: Iterable[CheckPoint], offsets: OffsetTable, own_broker: str) -> dict[Place, int]:
+def handed_out(points: Iterable[CheckPoint], offsets: OffsetTable, own_broker: str) -> dict[GroupQueue, int]:
     """Return where groups go on that are further than the table says.
 
     Args:
@@ -31,32 +31,32 @@ def handed_out(points: Iterable[CheckPoint], offsets: OffsetTable, own_broker: s
         offsets: the table.
         own_broker: check points of other groups of brokers say nothing about this one's queues.
     """
-    found: dict[Place, int] = {}
+    found: dict[GroupQueue, int] = {}
     for point in points:
         if point.broker_name != own_broker or not point.offsets:
             continue
         stamp = offsets.stamps.get(f"{point.topic}@{point.group}", {}).get(point.queue_id, 0)
-        place, following = (point.group, point.topic, point.queue_id), max(point.offsets) + 1
-        if point.pop_ms > stamp and following > max(found.get(place, 0), offsets.query(*place)):
-            found[place] = following
+        group_queue, following = (point.group, point.topic, point.queue_id), max(point.offsets) + 1
+        if point.pop_ms > stamp and following > max(found.get(group_queue, 0), offsets.query(*group_queue)):
+            found[group_queue] = following
     return found
 
 
-def set_back(points: Iterable[CheckPoint], offsets: OffsetTable) -> dict[Place, int]:
+def set_back(points: Iterable[CheckPoint], offsets: OffsetTable) -> dict[GroupQueue, int]:
     """Return where groups go on once *points* are lost: what they handed out has no trace then, and goes out again.
 
     Args:
         points: check points that are about to be cut off the log, those of this group of brokers.
         offsets: the table, which may be further.
     """
-    found: dict[Place, int] = {}
+    found: dict[GroupQueue, int] = {}
     for point in points:
         if not point.offsets or point.re_puts:
             continue  # one that goes around again says nothing about where its group was
         stamp = offsets.stamps.get(f"{point.topic}@{point.group}", {}).get(point.queue_id, 0)
-        place, first = (point.group, point.topic, point.queue_id), min(point.offsets)
-        if point.pop_ms > stamp and first < found.get(place, offsets.query(*place)):
-            found[place] = first
+        group_queue, first = (point.group, point.topic, point.queue_id), min(point.offsets)
+        if point.pop_ms > stamp and first < found.get(group_queue, offsets.query(*group_queue)):
+            found[group_queue] = first
     return found
 
 
@@ -94,8 +94,8 @@ def newest_points(store: MessageStore, revive_topic: str, revive_queues: int, ow
         revive_queues: how many queues that has.
         own_broker: name of this group of brokers; points of others are left out.
     """
-    places = [(names.TIMER_TOPIC, 0), *((revive_topic, queue) for queue in range(revive_queues))]
-    for topic, queue_id in places:
+    queues = [(names.TIMER_TOPIC, 0), *((revive_topic, queue) for queue in range(revive_queues))]
+    for topic, queue_id in queues:
         at, end = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
         if at >= end:
             continue

@@ -83,7 +83,7 @@ class PopHold(PullHold):
         self._topics: dict[str, dict[tuple[str, str, str], int]] = {}  # by arriving topic: kind, topic, group
 
     @staticmethod
-    def _place(kind: str, topic: str, group: str, queue_id: int) -> tuple[str, int]:
+    def _parked_key(kind: str, topic: str, group: str, queue_id: int) -> tuple[str, int]:
         return f"{kind} {topic}@{group}", queue_id
 
     def full(self, waiting: WaitingPop) -> bool:
@@ -101,7 +101,7 @@ class PopHold(PullHold):
             queue_id: of the queue; -1 for any.
             kind: of waiting.
         """
-        waiting = self._parked.get(self._place(kind, topic, group, queue_id))
+        waiting = self._parked.get(self._parked_key(kind, topic, group, queue_id))
         return 0 if waiting is None else waiting.count
 
     def wait(self, waiting: WaitingPop, wait_ms: int) -> None:
@@ -113,7 +113,7 @@ class PopHold(PullHold):
                 counts = self._topics[topic] = {}
                 self._arrivals.listen(topic, self.arrived)
             counts[key] = counts.get(key, 0) + 1
-        self.park(waiting, self._place(*key, waiting.queue_id), wait_ms)
+        self.park(waiting, self._parked_key(*key, waiting.queue_id), wait_ms)
 
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
@@ -129,9 +129,9 @@ class PopHold(PullHold):
             properties: its raw properties; ``None`` where the store was not asked for them.
         """
         for kind, wanted, group in list(self._topics[topic]):
-            self._wake_one(self._place(kind, wanted, group, ANY_QUEUE), tags_code, properties)
+            self._wake_one(self._parked_key(kind, wanted, group, ANY_QUEUE), tags_code, properties)
             if wanted == topic:
-                self._wake_one(self._place(kind, wanted, group, queue_id), tags_code, properties)
+                self._wake_one(self._parked_key(kind, wanted, group, queue_id), tags_code, properties)
 
     def wake(self, topic: str, group: str, queue_id: int, kind: str) -> bool:
         """Wake one waiter, whatever it wants; return whether there was one.
@@ -142,22 +142,22 @@ class PopHold(PullHold):
             queue_id: of the queue; -1 for any.
             kind: of waiting.
         """
-        return self._wake_one(self._place(kind, topic, group, queue_id), None, None)
+        return self._wake_one(self._parked_key(kind, topic, group, queue_id), None, None)
 
     def wake_topic(self, topic: str) -> None:
         """Answer those who wait for *topic* now (it was deleted)."""
         for kind, wanted, group in list(self._topics.get(topic, ())):
-            prefix, _ = self._place(kind, wanted, group, 0)
-            for place in [place for place in self._parked if place[0] == prefix]:
-                self._make_ready(self._parked.pop(place).take_all())
+            prefix, _ = self._parked_key(kind, wanted, group, 0)
+            for parked_key in [parked_key for parked_key in self._parked if parked_key[0] == prefix]:
+                self._make_ready(self._parked.pop(parked_key).take_all())
 
-    def _wake_one(self, place: tuple[str, int], tags_code: int | None, properties: bytes | None) -> bool:
-        waiting = self._parked.get(place)
+    def _wake_one(self, parked_key: tuple[str, int], tags_code: int | None, properties: bytes | None) -> bool:
+        waiting = self._parked.get(parked_key)
         if waiting is None:
             return False
         taken = waiting.take_one(tags_code, properties)
         if not waiting:
-            del self._parked[place]
+            del self._parked[parked_key]
         if taken is None:
             return False
         self._make_ready((taken,))
