@@ -16,7 +16,7 @@ from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.background import bare_errors
 from understudy.runtime.world import real_world
-from understudy.testkit.drills.process_traffic import TOPIC
+from understudy.testkit.drills.process_traffic import TOPIC, UNTROUBLED_SECONDS
 from understudy.testkit.drills.ring import GROUPS
 from understudy.testkit.drills.ring_processes import ProcessRing
 from understudy.testkit.drills.traffic_clients import CLIENTS
@@ -74,10 +74,11 @@ class RealRun:
         await ring.make_topic(TOPIC)
         await trio.sleep(_SETTLE_SECONDS)
         async with CLIENTS[self._clients].open(ring.name_server) as traffic:
-            await trio.sleep(self._quiet)
-            await self._fail()
-            await trio.sleep(self._quiet)
-            await self._return()
+            await trio.sleep(max(self._quiet, UNTROUBLED_SECONDS))
+            with traffic.troubled():
+                await self._fail()
+                await trio.sleep(self._quiet)
+                await self._return()
             await trio.sleep(self._quiet)
             await traffic.stop_sending()
             await traffic.drain()

@@ -10,8 +10,15 @@ from understudy.testkit.drills.acting_repeats import SYNC_SECONDS
 from understudy.testkit.history import Violation
 
 OK = "20000"
-CODES = {OK: "OK", "40013": "INVALID_RECEIPT_HANDLE", "50001": "INTERNAL_SERVER_ERROR", "50400": "PROXY_TIMEOUT"}
-"""What the reference answers an acknowledgement, too, when the broker is away or knows the handle no more."""
+CODES = {
+    OK: "OK",
+    "40013": "INVALID_RECEIPT_HANDLE",
+    "42900": "TOO_MANY_REQUESTS",
+    "50001": "INTERNAL_SERVER_ERROR",
+    "50400": "PROXY_TIMEOUT",
+}
+"""What the reference answers an acknowledgement, too, when the broker is away, takes nothing now, or knows the handle
+no more."""
 MARGIN_SECONDS = 10.0
 """How long after a fault its handles are settled: held for 4 s, a time limit of 5 s for the answer, one to notice."""
 

@@ -25,7 +25,7 @@ from understudy.runtime.world import World
 from understudy.testkit.drills.controller import GROUP, MEMBERS, Drill
 from understudy.testkit.drills.controller_processes import ids_of, java_broker_settings, properties
 from understudy.testkit.drills.led_judge import Reign
-from understudy.testkit.drills.process_traffic import TOPIC, Traffic
+from understudy.testkit.drills.process_traffic import TOPIC, UNTROUBLED_SECONDS, Traffic
 from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.history import Verdict
@@ -236,7 +236,9 @@ class LedDrill(Drill):
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(self._watch_masters)
-            yield self.traffic
+            await self.world.clock.sleep(UNTROUBLED_SECONDS)
+            with self.traffic.troubled():
+                yield self.traffic
             nursery.cancel_scope.cancel()
 
     async def _watch_masters(self) -> None:

@@ -6,7 +6,7 @@ import json
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -21,6 +21,7 @@ from understudy.mqclient.producer import Producer, SendStatus, open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.sending import ProducerOptions
 from understudy.runtime.world import real_world
+from understudy.testkit.drills.held_handles import Fault
 from understudy.testkit.drills.led_judge import Acknowledgement, Reading
 from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.history import History, Verdict
@@ -35,6 +36,8 @@ DELAY_LEVEL = 2
 ONE_ATTEMPT = ProducerOptions(attempts=1)
 JAVA_START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
+UNTROUBLED_SECONDS = 6.0
+"""How long clients must have worked before the first fault, for it to be seen what they get without one."""
 
 
 class Traffic(ABC):
@@ -44,6 +47,7 @@ class Traffic(ABC):
         history: what they saw.
         acknowledgements: who acknowledged each message, where the clients tell.
         readings: who had stored what was delivered, likewise.
+        faults: from when to when something was wrong.
     """
 
     groups: ClassVar[tuple[str, ...]] = (CONCURRENT, ORDERLY)
@@ -53,6 +57,16 @@ class Traffic(ABC):
         self.history = History()
         self.acknowledgements: dict[str, Acknowledgement] = {}
         self.readings: list[Reading] = []
+        self.faults: list[Fault] = []
+
+    @contextmanager
+    def troubled(self) -> Iterator[None]:
+        """Something is wrong as long as the block runs."""
+        begin = trio.current_time()
+        try:
+            yield
+        finally:
+            self.faults.append(Fault(begin, trio.current_time()))
 
     @abstractmethod
     async def stop_sending(self) -> None:

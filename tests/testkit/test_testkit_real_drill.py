@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import nullcontext
 from pathlib import Path
 from typing import cast
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import Producer
@@ -17,6 +19,7 @@ from understudy.mqclient.sending import SendResult, SendStatus
 from understudy.testkit import java_tools
 from understudy.testkit.drills.acting_master import main
 from understudy.testkit.drills.acting_processes import RealRun
+from understudy.testkit.drills.acting_repeats import SYNC_SECONDS
 from understudy.testkit.drills.grpc_traffic import HOLDING, GrpcTraffic
 from understudy.testkit.drills.process_traffic import CONCURRENT, ORDERLY, JavaTraffic, OurTraffic
 from understudy.testkit.drills.traffic_clients import CLIENTS
@@ -85,42 +88,57 @@ def test_disorder_of_the_orderly_group_is_a_violation() -> None:
     assert ["order"] == [each.rule for each in traffic_that_read(*lines).verdict().violations]
 
 
-def held(*codes: str) -> GrpcTraffic:
-    """Return what a simple consumer has told of one message that every group got."""
+def held(*codes: str, keys: str = "abc", troubled: bool = False) -> GrpcTraffic:
+    """Return what a simple consumer has told of the messages *keys*, one for each answer.
+
+    All groups got them; each but the first is held while something is wrong, when *troubled*.
+    """
     traffic = GrpcTraffic(cast(trio.Process, None))
-    lines: list[dict[str, object]] = [{"event": "sent", "key": "s-0", "sender": "s", "ok": True}]
-    got = {"event": "delivered", "key": "s-0", "broker": "a", "queue": 0, "offset": 0}
-    lines += [{**got, "group": group, "retry": False} for group in (CONCURRENT, ORDERLY)]
-    for code in codes:
-        lines.append({**got, "group": HOLDING, "retry": True})
-        lines.append({"event": "acked", "key": "s-0", "code": code})
-    for line in lines:
+
+    def take(**line: object) -> None:
         traffic.take(json.dumps(line).encode())
+
+    def delivered(group: str, key: str) -> None:
+        take(event="delivered", group=group, key=key, broker="a", queue=0, offset=ord(key), retry=group == HOLDING)
+
+    async def tell() -> None:
+        for key in dict.fromkeys(keys[: len(codes)] or keys[:1]):
+            take(event="sent", key=key, sender=key, ok=True)
+            delivered(CONCURRENT, key)
+            delivered(ORDERLY, key)
+        for key, code in zip(keys, codes, strict=False):
+            delivered(HOLDING, key)
+            with traffic.troubled() if troubled and "none" not in traffic.told()[0] else nullcontext():
+                take(event="acked", key=key, code=code)
+            await trio.sleep(2 * SYNC_SECONDS)
+
+    trio.run(tell, clock=MockClock(autojump_threshold=0))
     return traffic
 
 
 @pytest.mark.parametrize(
-    ("codes", "rules"),
+    ("codes", "troubled", "rules"),
     [
-        (("20000",), []),
-        (("40013", "20000", "20000"), []),
-        (("20000", "20000", "no answer: gone"), ["answer"]),
-        (("40013",), ["answer"]),
-        ((), ["lost", "answer"]),
+        (("20000",), False, []),
+        (("20000", "40013"), True, []),
+        (("20000", "42900"), True, []),
+        (("20000", "42900"), False, ["answer"]),
+        (("20000", "no answer: gone"), True, ["answer"]),
+        (("40013",), False, ["answer", "answer"]),
+        ((), True, ["lost", "answer"]),
     ],
 )
-def test_a_late_acknowledgement_needs_an_answer_of_the_protocol_and_mostly_a_good_one(
-    codes: tuple[str, ...], rules: list[str]
+def test_what_a_held_handle_is_answered_is_judged_by_the_time_of_faults(
+    codes: tuple[str, ...], troubled: bool, rules: list[str]
 ) -> None:
-    assert rules == [each.rule for each in held(*codes).verdict().violations]
+    assert rules == [each.rule for each in held(*codes, troubled=troubled).verdict().violations]
 
 
-def test_what_comes_again_although_it_was_acknowledged_is_told() -> None:
-    traffic = held("20000", "20000")
-    assert ["OK 2; delivered again although acknowledged: 1"] == [
-        line.partition("then: ")[2] for line in traffic.told()
-    ]
-    assert 1 == traffic.verdict().repeated
+@pytest.mark.parametrize(("keys", "rules"), [("aaa", ["repeated"]), ("abb", [])])
+def test_what_comes_again_although_it_was_acknowledged_is_told_and_needs_a_fault(keys: str, rules: list[str]) -> None:
+    traffic = held("20000", "20000", "20000", keys=keys, troubled=keys == "abb")
+    assert traffic.told()[0].endswith("OK 3; delivered again although acknowledged: 1")
+    assert rules == [each.rule for each in traffic.verdict().violations]
 
 
 @pytest.mark.parametrize(("clients", "program"), [("java", "LAUNCHER"), ("grpc", "PROXY_TRAFFIC")])
