@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from understudy.testkit.drills.acting_allowances import allowed_table
 from understudy.testkit.drills.acting_applications import Wanted
 from understudy.testkit.drills.acting_faults import ELSEWHERE_FAULTS, FAULTS, LATER_FAULTS
 from understudy.testkit.drills.acting_kinds import kinds_table
-from understudy.testkit.drills.acting_repeats import allowed_table
 from understudy.testkit.drills.acting_seeds import WORK_SEEDS, play, tell
 from understudy.testkit.drills.drill_result import DrillResult
 from understudy.testkit.sim.mutations import hunt_listed

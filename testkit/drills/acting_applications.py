@@ -9,10 +9,11 @@ import attrs
 import trio
 
 from understudy.testkit.drills.acting_kinds import Kind
-from understudy.testkit.drills.acting_repeats import Met, Repeat
+from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.acting_traffic import hold_open
 from understudy.testkit.drills.half_traffic import BROKER_KEYS, HalfTraffic
 from understudy.testkit.drills.half_traffic import TOPIC as HALVES
+from understudy.testkit.drills.met_faults import Met
 from understudy.testkit.drills.pop_traffic import PopTraffic
 from understudy.testkit.sim.cluster import SimCluster
 

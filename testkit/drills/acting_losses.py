@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from understudy.testkit.drills.acting_repeats import Home, Met
+from understudy.testkit.drills.met_faults import Home, Met
 
 
 def may_be_lost(acknowledged: float, due: float | None, met: Iterable[Met]) -> bool:

@@ -27,13 +27,14 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.background import open_background
+from understudy.testkit.drills.acting_allowances import judge
 from understudy.testkit.drills.acting_applications import Applications, Wanted
 from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
-from understudy.testkit.drills.acting_repeats import Home, Met, judge, with_unserved
 from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
 from understudy.testkit.drills.acting_watch import RingWatch
 from understudy.testkit.drills.commit_traffic import CommitTraffic, unsaved
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult, Step
+from understudy.testkit.drills.met_faults import Home, Met, with_unserved
 from understudy.testkit.drills.ring import THREE, Ring
 from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
 from understudy.testkit.sim.seeds import FAULT

@@ -3,10 +3,10 @@
 One seed is one history: a ring of two to four containers and one to three name servers under traffic, with or without
 synchronous flush, one fault of the watched master's host and mostly further ones of other hosts that overlap with it.
 Checked are the promises to clients and those between brokers. Nothing acknowledged is lost but what was not flushed
-when the power failed; nothing is invented; nothing is repeated outside the table of :mod:`acting_repeats`; order holds;
-no delayed message is early by more than clocks jumped. No slave acts before it knows its group's tables or after it
-has lost the name servers, no two members of a group deliver at once for longer than a view may be old, the ring
-completes again, and in the end all replicas hold the same bytes and offsets.
+when the power failed; nothing is invented; nothing is repeated outside the table of :mod:`acting_allowances`; order
+holds; no delayed message is early by more than clocks jumped. No slave acts before it knows its group's tables
+or after it has lost the name servers, no two members of a group deliver at once for longer than a view may be old, the
+ring completes again, and in the end all replicas hold the same bytes and offsets.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import random
 from collections.abc import Mapping
 from functools import partial
 
+from understudy.testkit.drills.acting_allowances import ALLOWED
 from understudy.testkit.drills.acting_applications import ALL_KINDS, Wanted
 from understudy.testkit.drills.acting_faults import draw_elsewhere_plan, draw_later_plan, draw_plan, draw_work_plan
-from understudy.testkit.drills.acting_repeats import ALLOWED
 from understudy.testkit.drills.acting_scenario import NOTHING_MORE, Run
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult
 from understudy.testkit.drills.ring import Ring

@@ -16,7 +16,8 @@ from understudy.mqclient.producer import Producer
 from understudy.mqclient.sending import SendStatus
 from understudy.testkit.drills.acting_kinds import DELAYED, ORDERED, TIMED, Kind
 from understudy.testkit.drills.acting_losses import may_be_lost
-from understudy.testkit.drills.acting_repeats import Home, Met, Repeat
+from understudy.testkit.drills.acting_repeats import Repeat
+from understudy.testkit.drills.met_faults import Home, Met
 from understudy.testkit.history import History, Verdict
 
 TOPIC, READERS = "orders", "readers"
@@ -178,6 +179,7 @@ class SimulatedTraffic:
                 met_by(stored[key]),
                 hosts(stored[key]),
                 recognizable(key, came),
+                tuple(self.places[key]),
             )
             for key, came in self.came.items()
             if len(came) > 1

@@ -22,8 +22,8 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.testkit.drills.acting_faults import ENDS_PROCESS, Accident
-from understudy.testkit.drills.acting_repeats import NOTICE_SECONDS
 from understudy.testkit.drills.acting_traffic import TOPIC
+from understudy.testkit.drills.met_faults import NOTICE_SECONDS
 from understudy.testkit.sim.cluster import SimCluster
 
 SAVED_SECONDS = 6.0

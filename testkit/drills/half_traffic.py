@@ -21,8 +21,10 @@ from understudy.mqclient.producer import ProducerOptions
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.sending import SendResult
 from understudy.mqclient.transactions import TransactionProducer, TransactionState, open_transaction_producer
+from understudy.testkit.drills.acting_allowances import explained
 from understudy.testkit.drills.acting_kinds import HALVES, Kind
-from understudy.testkit.drills.acting_repeats import Met, Repeat, explained
+from understudy.testkit.drills.acting_repeats import Repeat
+from understudy.testkit.drills.met_faults import Met
 from understudy.testkit.sim.cluster import SimCluster
 
 TOPIC, READERS, WRITERS = "halves", "half-readers", "half-writers"

@@ -20,9 +20,11 @@ from understudy.mqclient.message import Message
 from understudy.mqclient.pop_consumer import PopConsumer, PopConsumerOptions, open_pop_consumer
 from understudy.mqclient.popped import PoppedMessage
 from understudy.mqclient.producer import Producer, ProducerOptions, open_producer
+from understudy.testkit.drills.acting_allowances import explained
 from understudy.testkit.drills.acting_kinds import POPPED, POPPED_IN_ORDER, Kind
 from understudy.testkit.drills.acting_losses import may_be_lost
-from understudy.testkit.drills.acting_repeats import Met, Repeat, explained
+from understudy.testkit.drills.acting_repeats import Repeat
+from understudy.testkit.drills.met_faults import Met
 from understudy.testkit.sim.cluster import SimCluster
 
 INVISIBLE_MS = 6_000

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from understudy.testkit.drills.acting_repeats import Home, Met, judge
+from understudy.testkit.drills.acting_allowances import judge
+from understudy.testkit.drills.met_faults import Home, Met
 from understudy.testkit.drills.pop_traffic import PopTraffic
 
 KILL = Met("kill", Home.MASTER, 100.0, 110.0)

@@ -8,18 +8,11 @@ from pathlib import Path
 import attrs
 import pytest
 
+from understudy.testkit.drills.acting_allowances import ALLOWED, allowed_table, judge
 from understudy.testkit.drills.acting_losses import may_be_lost
-from understudy.testkit.drills.acting_repeats import (
-    ALLOWED,
-    FLUSH_SECONDS,
-    Home,
-    Met,
-    Repeat,
-    allowed_table,
-    judge,
-    with_unserved,
-)
+from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.acting_traffic import SimulatedTraffic
+from understudy.testkit.drills.met_faults import FLUSH_SECONDS, Home, Met, with_unserved
 
 CUT = Met("cut", Home.MASTER, 100.0, 120.0)
 POWER = Met("power", Home.MASTER, 100.0, 102.0, flushed=False)
@@ -233,6 +226,59 @@ def test_a_plain_message_comes_again_only_where_its_commit_and_its_lock_got_lost
     found = attrs.evolve(repeat(came, *met, delayed=False), came=(came, 120.0), hosts=frozenset(hosts.split()))
     counts, violations = judge([found])
     assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
+
+
+MUTE = Met("cut-out", Home.MASTER, 100.0, 130.0, host="c1")
+UNSERVED = Met("cut-in", Home.SERVER, 99.0, 120.0, host="n1", unserved=True)
+
+
+@pytest.mark.parametrize(
+    ("came", "again", "met", "row"),
+    [
+        pytest.param(94.5, 121.0, (MUTE, UNSERVED), "silent master", id="only the silent master knew it"),
+        pytest.param(125.0, 131.0, (MUTE, UNSERVED), "silent master", id="it was consumed at the silent master"),
+        pytest.param(93.5, 121.0, (MUTE, UNSERVED), None, id="its commit was copied"),
+        pytest.param(105.0, 109.0, (MUTE, UNSERVED), None, id="locks were held still"),
+        pytest.param(105.0, 121.0, (MUTE,), None, id="a slave granted locks"),
+        pytest.param(105.0, 121.0, (MUTE, attrs.evolve(UNSERVED, unserved=False)), None, id="another one told"),
+        pytest.param(105.0, 131.0, (MUTE, attrs.evolve(UNSERVED, begin=112.0)), None, id="a slave acted before"),
+        pytest.param(105.0, 121.0, (MUTE, attrs.evolve(UNSERVED, begin=70.0, end=90.0)), None, id="it was back before"),
+        pytest.param(131.5, 140.0, (MUTE, UNSERVED), None, id="the fault was over"),
+        pytest.param(
+            95.0,
+            121.0,
+            (attrs.evolve(MUTE, kind="kill", end=102.0), UNSERVED),
+            "sudden death",
+            id="it waits",
+        ),
+    ],
+)
+def test_locks_run_out_where_nobody_can_be_asked(
+    came: float, again: float, met: tuple[Met, ...], row: str | None
+) -> None:
+    hosts = frozenset(("c1", "c2", "c3"))
+    counts, violations = judge([Repeat("key", False, came, (came, again), met, hosts)])
+    assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
+
+
+@pytest.mark.parametrize(("asleep_from", "allowed"), [(98.0, True), (101.0, False)])
+def test_a_host_that_is_suspended_notices_nothing_before_it_wakes(asleep_from: float, allowed: bool) -> None:
+    asleep = Met("suspend", Home.MASTER, asleep_from, 103.0, host="c1")
+    counts, violations = judge([repeat(106.0, MUTE, asleep)])
+    assert (dict(counts), bool(violations)) == ({"silence": 1} if allowed else {}, not allowed)
+
+
+def test_each_copy_that_comes_again_needs_a_reason() -> None:
+    hosts = frozenset(("c1", "c2", "c3"))
+    here, elsewhere = ("g0", 500), ("g1", 90)
+
+    def rows(places: tuple[tuple[str, int], ...], *met: Met) -> dict[str, int] | None:
+        counts, violations = judge([Repeat("key", True, 101.0, (101.0, 118.0, 121.0), met, hosts, places=places)])
+        return None if violations else dict(counts)
+
+    assert rows((here, elsewhere, here), MUTE, UNSERVED) == {"silence": 1, "silent master": 1}
+    assert rows((here, elsewhere, here), MUTE) is None
+    assert rows((here, elsewhere, ("g1", 300)), MUTE, UNSERVED) is None
 
 
 def test_every_row_says_why_and_is_told_apart_by_its_name() -> None:

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.mqclient.transactions import TransactionState
+from understudy.testkit.drills.acting_allowances import judge
 from understudy.testkit.drills.acting_faults import ENDS_PROCESS, WORKS, draw_work_plan
 from understudy.testkit.drills.acting_kinds import Kind, kinds_table
-from understudy.testkit.drills.acting_repeats import Home, Met, judge
 from understudy.testkit.drills.half_traffic import HalfTraffic
+from understudy.testkit.drills.met_faults import Home, Met
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 

@@ -1,0 +1,282 @@
+"""Which messages a failover may deliver twice: one table. Every other repeat is a violation.
+
+A row says for which fault of whose host, and when the message must have been due, counted from the beginning of the
+fault. What is in no row must not happen: progress is replicated within half a second, a returning master takes over
+what its slaves know, and a broker that was away asks before it delivers.
+
+What may be lost stands in :mod:`~understudy.testkit.drills.acting_losses`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, SILENT
+from understudy.testkit.drills.acting_repeats import Repeat
+from understudy.testkit.drills.met_faults import (
+    COMMIT_SECONDS,
+    FLUSH_SECONDS,
+    GROUP_TIMEOUT_SECONDS,
+    NOTICE_SECONDS,
+    SLAVE_TIMEOUT_SECONDS,
+    SLOW_SECONDS,
+    SYNC_SECONDS,
+    Home,
+    Met,
+)
+from understudy.testkit.history import Violation
+
+
+@attrs.frozen
+class Allowance:
+    """One row: repeats that are the price of availability, and its bound.
+
+    Attributes:
+        name: for the table of counts.
+        why: what happens, for people.
+        faults: kinds of faults.
+        home: whose host must have met one.
+        before, after: the message was due between so many seconds before the fault (below zero: after it began) and so
+            many after its beginning.
+        most: how often it may come at most.
+        unflushed: only where the fault took bytes that had not been flushed.
+        alone: only where it took the last member of the group; *before* then counts from when the master was away.
+        acting: only where a slave may act at that time: the master or a name server had met a fault as well; *before*
+            then counts from the later one. It counts as well when the message came first: a slave that begins to act
+            delivers what fell due while nobody did, and one whose clock was set back is late by as much.
+        deaf: only where a slave was away until then; *before* then counts from when it was.
+        unserved: only where the fault took the last name server that was there.
+        unknown: only where the slave that acted had not got the master's copy: it looks for that one in its log.
+        late_copies: *before* is longer by as long as a slow link holds up a copy.
+        commits: also a plain message that was consumed then, where locks were lost: its commit was known to the lost
+            member only, and who has to lock again asks for the committed offset. *before* is longer by as long as it
+            may take to commit.
+        delayed: also a delayed message that was due then; otherwise locks were lost because nobody was there to ask.
+    """
+
+    name: str
+    why: str
+    faults: tuple[str, ...]
+    home: Home
+    before: float
+    after: float
+    most: int = 2
+    unflushed: bool = False
+    alone: bool = False
+    acting: bool = False
+    deaf: bool = False
+    unserved: bool = False
+    unknown: bool = False
+    late_copies: bool = False
+    commits: bool = False
+    delayed: bool = True
+
+    def covers(self, repeat: Repeat) -> bool:
+        """Return whether *repeat* is one of these."""
+        if len(repeat.came) > self.most or (self.unknown and repeat.delayed and repeat.recognizable):
+            return False
+        locked = not (repeat.unlocked if self.delayed else repeat.leaderless)
+        if not (self.delayed if repeat.delayed else self.commits and not locked):
+            return False
+        before = self.before if repeat.delayed else self.before + COMMIT_SECONDS
+        if self.late_copies and repeat.slowed(repeat.came[0]):
+            before += SLOW_SECONDS
+        moments = (repeat.due, repeat.came[0]) if self.acting else (repeat.due,)
+        return any(
+            met.kind in self.faults
+            and met.home is self.home
+            and not (self.unflushed and met.flushed)
+            and (met.unserved or not self.unserved)
+            and self._since(repeat, met) - before
+            <= moment
+            <= min(repeat.felt(met) + self.after, met.end + NOTICE_SECONDS)
+            for met in repeat.met
+            for moment in moments
+        )
+
+    def _since(self, repeat: Repeat, met: Met) -> float:
+        if self.alone:
+            return repeat.alone_since(met)
+        if self.acting:
+            return max(repeat.acting_since(met), met.begin)
+        return repeat.deaf_since(met) if self.deaf else met.begin
+
+
+ALLOWED = (
+    Allowance(
+        "sudden death",
+        "the master delivered it, or was told that it was consumed, and died before its slaves knew",
+        ENDS_PROCESS,
+        Home.MASTER,
+        before=SYNC_SECONDS,
+        after=0.0,
+        unknown=True,
+        commits=True,
+    ),
+    Allowance(
+        "silence",
+        "the master hears neither a name server nor every slave, and delivers until slaveTimeout",
+        SILENT,
+        Home.MASTER,
+        before=SYNC_SECONDS,
+        after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        unknown=True,
+    ),
+    Allowance(
+        "silent master",
+        "consumers reach the master, its slaves do not: what is committed there is known to it alone",
+        ("cut", "cut-in", "cut-out"),
+        Home.MASTER,
+        before=SYNC_SECONDS,
+        after=math.inf,
+        commits=True,
+        delayed=False,
+    ),
+    Allowance(
+        "both at once",
+        "the master hears its slaves, but no name server, and delivers until it notices that one has begun to act",
+        ("cut-off-servers",),
+        Home.MASTER,
+        before=NOTICE_SECONDS - GROUP_TIMEOUT_SECONDS,
+        after=GROUP_TIMEOUT_SECONDS + 2 * NOTICE_SECONDS,
+        unknown=True,
+        late_copies=True,
+    ),
+    Allowance(
+        "acting slave lost",
+        "the slave that acts is cut off or dies; it delivers until slaveTimeout, and the next one cannot learn of it",
+        (*SILENT, "cut-in", *ENDS_PROCESS),
+        Home.SLAVE,
+        before=SYNC_SECONDS,
+        after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        acting=True,
+    ),
+    Allowance(
+        "deaf slave",
+        "the slave that acts had heard nothing of its master for a while when that one was lost, too",
+        (*SILENT, "cut-in", *ENDS_PROCESS),
+        Home.MASTER,
+        before=SYNC_SECONDS,
+        after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        deaf=True,
+        commits=True,
+    ),
+    Allowance(
+        "slave shown first",
+        "a slave is away when every name server is lost; the first one that is back shows it no master, and it acts",
+        DEAF,
+        Home.SERVER,
+        before=SYNC_SECONDS,
+        after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        deaf=True,
+        unserved=True,
+    ),
+    Allowance(
+        "last member lost",
+        "the slave acts with nobody there to copy from it, and is lost as well; the master comes back without it",
+        (*SILENT, *ENDS_PROCESS),
+        Home.SLAVE,
+        before=SYNC_SECONDS,
+        after=0.0,
+        alone=True,
+        commits=True,
+    ),
+    Allowance(
+        "signed off",
+        "something has signed the master off, and it delivers until its next look at its group",
+        ("sign-off",),
+        Home.MASTER,
+        before=SYNC_SECONDS,
+        after=2 * NOTICE_SECONDS,
+        unknown=True,
+    ),
+    Allowance(
+        "escape unanswered",
+        "what escaped to another group's master was stored there, and the answer was lost: it is put once more",
+        (*SILENT, *ENDS_PROCESS),
+        Home.OTHER,
+        before=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        after=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
+    ),
+    Allowance(
+        "not flushed",
+        "the master lost what ASYNC_FLUSH had not written yet, the copies of delayed messages and its progress too",
+        ("power",),
+        Home.MASTER,
+        before=FLUSH_SECONDS,
+        after=0.0,
+        unflushed=True,
+    ),
+)
+
+
+def allowed_table() -> str:
+    """Return :data:`ALLOWED` as a table in Markdown; ``docs/failover.md`` holds it."""
+    lines = ["| repeated | why | after which fault | when it was due, or came first |", "|---|---|---|---|"]
+    for row in ALLOWED:
+        faults = ", ".join(row.faults) + f" at the {row.home.value}'s host"
+        if not row.delayed:
+            faults += ", and one of the last name server"
+        if row.acting:
+            faults += ", after or during one at the host of the master or of a name server"
+        if row.unserved:
+            faults += ", when no other name server was there"
+        if row.unflushed:
+            faults += ", with `ASYNC_FLUSH`"
+        if row.unknown:
+            faults += ", unless the slave that acts has the master's copy in its log"
+        begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"
+        begin = "the later fault" if row.acting else begin
+        end = f"{row.after:g} s after the fault" if row.after else "the fault"
+        when = f"from {abs(row.before):g} s {'before' if row.before > 0 else 'after'} {begin} to {end}"
+        if row.acting:
+            when += ", or delivered late then"
+        if row.late_copies:
+            when += f"; from {SLOW_SECONDS:g} s earlier on a slow link"
+        if not row.delayed:
+            when = f"plain messages from {row.before + COMMIT_SECONDS:g} s before to its end if no lock can be renewed"
+        elif row.commits:
+            when += f"; plain messages from {row.before + COMMIT_SECONDS:g} s before, if locks were lost"
+        lines.append(f"| {row.name} | {row.why} | {faults} | {when} |")
+    return "\n".join(lines)
+
+
+def judge(repeats: Iterable[Repeat]) -> tuple[Counter[str], list[Violation]]:
+    """Return how many repeats each row of :data:`ALLOWED` explains, and a violation for each that none does.
+
+    Mostly only delayed messages may be repeated: consumers keep their positions over a failover.
+    """
+    counts: Counter[str] = Counter()
+    violations = []
+    for repeat in repeats:
+        rows = _rows(repeat)
+        if rows:
+            counts.update(rows)
+            continue
+        kind = "delayed message" if repeat.delayed else "message"
+        came = ", ".join(f"{seconds:.2f}" for seconds in repeat.came)
+        violations.append(Violation("repeated", f"{kind} {repeat.key}, due {repeat.due:.2f} s, came at {came} s"))
+    return counts, violations
+
+
+def _rows(repeat: Repeat) -> Counter[str]:
+    """Return how many repeats of it each row explains; nothing: not all of them have one."""
+    for parts in ([repeat], repeat.parts() if len(set(repeat.places)) > 1 else ()):
+        counts: Counter[str] = Counter()
+        for part in parts:
+            row = next((row for row in ALLOWED if row.covers(part)), None)
+            if row is None:
+                break
+            counts[row.name] += len(part.came) - 1
+        else:
+            return counts
+    return Counter()
+
+
+def explained(candidates: Sequence[Repeat]) -> Repeat:
+    """Return the first of *candidates*, one repeat by each time it may have been due, that a row explains; else any."""
+    return next((each for each in candidates if _rows(each)), candidates[0])

@@ -1,0 +1,91 @@
+"""The faults of a run as they were, seen from one group of brokers, and the times that brokers and consumers keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+import attrs
+
+from understudy.testkit.drills.acting_faults import DEAF, SILENT, SLOW
+
+SYNC_SECONDS = 1.0
+"""How old the progress of a slave may be: two rounds of half a second."""
+SLAVE_TIMEOUT_SECONDS = 3.0
+"""``slaveTimeout``: after so long a master that hears no slave and no name server holds delayed messages back, and so
+does a slave that acts and hears no name server."""
+GROUP_TIMEOUT_SECONDS = 10.0
+"""``brokerNotActiveTimeoutMillis``: after so long an acting slave that hears no name server stops."""
+NOTICE_SECONDS = 1.0
+"""How long it takes to look at the clocks."""
+RETURN_SECONDS = GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS
+"""How long a slave may act after the fault that made it act is over."""
+COMMIT_SECONDS = 5.0
+"""How long a consumer may keep to itself what it has consumed: ``persistConsumerOffsetInterval``."""
+NEAR_SECONDS = 25.0
+"""How long a fault may keep a slave from having what its master acknowledged, or from giving it back: half a connection
+lives for 20 s."""
+SLOW_SECONDS = SLOW.delay_seconds[1]
+"""How long a slow link may hold up a copy."""
+FLUSH_SECONDS = 10.5
+"""How long bytes may wait to be flushed with ``ASYNC_FLUSH``: ``flushCommitLogThoroughInterval`` and one round."""
+LOCK_SECONDS = 10.0
+"""From when on after a master cannot be asked any more the locks of consumers may run out: each is renewed after 20 s,
+and holds for 30 s."""
+
+
+class Home(Enum):
+    """Whose host a fault meets, seen from the group that stored the message."""
+
+    MASTER = "master"
+    SLAVE = "slave"
+    OTHER = "other group's master"
+    SERVER = "name server"
+
+
+@attrs.frozen
+class Met:
+    """A fault as it was.
+
+    Attributes:
+        kind: one of :data:`~understudy.testkit.drills.acting_faults.FAULTS`.
+        home: whose host it met.
+        begin, end: from when to when, in virtual seconds.
+        host: which host it was.
+        flushed: what was acknowledged was on the disk.
+        unserved: it took the last name server that was there; see :func:`with_unserved`.
+    """
+
+    kind: str
+    home: Home
+    begin: float
+    end: float
+    flushed: bool = True
+    host: str = ""
+    unserved: bool = False
+
+    @property
+    def away(self) -> bool:
+        """Whether the host said nothing as long as it lasted, or heard nothing and so fell silent itself."""
+        return self.kind in (*SILENT, *DEAF)
+
+    def near(self, other: Met) -> bool:
+        """Return whether *other* may still have, or already have, been felt while this one lasted."""
+        return other.begin - NEAR_SECONDS <= self.end and self.begin <= other.end + NEAR_SECONDS
+
+    def took(self, seconds: float) -> bool:
+        """Return whether bytes written at *seconds* may be gone with the power."""
+        return self.kind == "power" and not self.flushed and self.begin - FLUSH_SECONDS <= seconds <= self.begin
+
+
+def with_unserved(met: Sequence[Met], servers: Iterable[str]) -> tuple[Met, ...]:
+    """Return *met*, each fault marked with which the last of *servers* (hosts) was lost: nobody shows a master then."""
+    lost = [each for each in met if each.home is Home.SERVER and each.kind in DEAF]
+    wanted = set(servers)
+
+    def unserved(last: Met) -> bool:
+        return last in lost and wanted <= {
+            each.host for each in lost if each.begin <= last.begin <= each.end + NOTICE_SECONDS
+        }
+
+    return tuple(attrs.evolve(each, unserved=unserved(each)) for each in met)
