@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from understudy.testkit.drills.acting_repeats import SYNC_SECONDS
+from understudy.testkit.drills.met_faults import SYNC_SECONDS
 from understudy.testkit.history import Violation
 
 OK = "20000"

@@ -19,8 +19,8 @@ from understudy.mqclient.sending import SendResult, SendStatus
 from understudy.testkit import java_tools
 from understudy.testkit.drills.acting_master import main
 from understudy.testkit.drills.acting_processes import RealRun
-from understudy.testkit.drills.acting_repeats import SYNC_SECONDS
 from understudy.testkit.drills.grpc_traffic import HOLDING, GrpcTraffic
+from understudy.testkit.drills.met_faults import SYNC_SECONDS
 from understudy.testkit.drills.process_traffic import CONCURRENT, ORDERLY, JavaTraffic, OurTraffic
 from understudy.testkit.drills.traffic_clients import CLIENTS
 
