@@ -41,12 +41,10 @@ JOIN_SECONDS = 300.0
 TAKE_OVER_SECONDS = 150.0
 SLOW = {"controllerRaftElectionMin": "3000", "controllerRaftElectionMax": "6000", "controllerRaftHeartbeat": "500"}
 PATIENCE_SECONDS = 15.0
-ASTRAY_SECONDS = 120.0
-"""Longer than a real slave needs that has found its way."""
+ASTRAY_SECONDS = 120.0  # longer than a real slave needs that has found its way
 SENT_AGAIN, CLIENTS_SECONDS = 10, 60.0
 """Sends that clients must have acknowledged after each fault; a real client finds a new master within half a minute."""
-_PROBE_MS = 1_000
-_WATCH_SECONDS = 0.05
+_PROBE_MS, _WATCH_SECONDS = 1_000, 0.05
 
 
 class LedDrill(Drill):
