@@ -25,6 +25,8 @@ from understudy.broker.processors.pop import PopParts, PopProcessor
 from understudy.broker.processors.pop_questions import NOTIFICATION, PopQuestions
 from understudy.broker.processors.stored_answer import StoredAnswers
 from understudy.broker.storage import config_path
+from understudy.broker.timer.request import TIMER_QUEUE
+from understudy.format.names import TIMER_TOPIC
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import save_table
@@ -85,7 +87,7 @@ class Pops:
             acting=self.acting,
             stats=broker.stats,
             returned=Returned(store),
-            timer_behind=lambda: broker.timer.behind > 0 or broker.timer.behind_ms(world.clock.wall_ms()) > 0,
+            timer_behind=self._timer_behind,
         )
         self.queues = ReviveQueues(self._parts)
         self.revive = DeferredService(world.clock, self.queues, self._target(broker.session.rules))
@@ -155,6 +157,11 @@ class Pops:
                 nursery.start_soon(self.revive.run)
         finally:
             self._recovered = False
+
+    def _timer_behind(self) -> bool:
+        store, timer = self._broker.store, self._broker.timer
+        written = store.written_queue_offset(TIMER_TOPIC, TIMER_QUEUE)  # also what not all replicas have yet
+        return written > timer.progress.enqueued or timer.behind_ms(self._broker.world.clock.wall_ms()) > 0
 
     def _again(self, parked: ParkedPull) -> None:
         assert isinstance(parked, WaitingPop)

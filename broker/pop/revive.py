@@ -247,7 +247,8 @@ class ReviveQueues:
             if found.next_begin_offset > window.next:
                 window.skip_to(found.next_begin_offset)
                 return False
-            window.reached_end(parts.clock.wall_ms(), parts.timer_behind())
+            hidden = parts.store.written_queue_offset(parts.log.topic, queue) > window.next  # not all replicas have it
+            window.reached_end(parts.clock.wall_ms(), hidden or parts.timer_behind())
             return True
         for part in found.parts:
             try:
