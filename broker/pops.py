@@ -286,7 +286,12 @@ class Pops:
     async def forget_from(self, position: int) -> None:
         """Set groups back to what goes out again when the log is cut at byte *position*, with its check points.
 
+        It is durable when this returns: a start that finishes the cut finds no check points any more.
+
         Differs: the reference keeps the offsets, and such messages never come again if this broker leads next.
+
+        Raises:
+            OSError: it could not be made durable; the log must not be cut.
         """
         broker, found = self._broker, list[CheckPoint]()
         for number, point in enumerate(points_from(broker.store, position, broker.identity.name)):
@@ -294,10 +299,13 @@ class Pops:
                 found.append(point)
             if number % _TURN == 0:
                 await trio.lowlevel.checkpoint()
-        for (group, topic, queue_id), offset in set_back(found, broker.offsets).items():
+        places = set_back(found, broker.offsets)
+        for (group, topic, queue_id), offset in places.items():
             log.info("what it handed out is cut off the log", group=group, topic=topic, queue=queue_id, offset=offset)
             self.moving.reset(group, topic, queue_id)
             broker.offsets.cut({f"{topic}@{group}": {queue_id: offset}})
+        if places:
+            await broker.persistence.save(broker.tables.offsets.name)
 
     def _move(self, offsets: Mapping[GroupQueue, int]) -> None:
         for (group, topic, queue_id), offset in offsets.items():

@@ -106,6 +106,8 @@ class StoreCore:
         self.sync_flush = config.flush_disk_type == SYNC_FLUSH
         #: Up to where replicas are known to have the log, where readers may see no more than that.
         self.confirmed: int | None = None
+        #: What is confirmed is noted with each checkpoint: somebody knows it, or knows that it does not matter.
+        self.notes_confirmed = False
         #: Whether a message is readable as soon as it is written.
         self.show_at_once = not self.sync_flush
         #: Somebody sleeps until there is work; the next append wakes them.
@@ -173,7 +175,7 @@ class StoreCore:
 
     def set_confirmed(self, offset: int | None) -> None:
         """Let readers see what replicas have, before physical *offset*; ``None`` when that does not matter."""
-        self.confirmed = offset
+        self.confirmed, self.notes_confirmed = offset, True
         if offset is not None:
             self.checkpoint = attrs.evolve(self.checkpoint, confirm_offset=offset)
         self.show_at_once = not self.sync_flush and offset is None
@@ -182,7 +184,7 @@ class StoreCore:
     def confirmed_end(self, end: int) -> int:
         """Return the confirm offset for a checkpoint of the log up to *end* (bytes); 0 where there never was one."""
         known = self.checkpoint.confirm_offset
-        return end if known and self.confirmed is None else known
+        return end if self.confirmed is None and (known or self.notes_confirmed) else known
 
     def hold_or_show(
         self, end: int, queue: ConsumeQueue, next_offset: int, code: int, store_ms: int, properties: bytes | None

@@ -27,6 +27,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.background import open_background
 from understudy.store.checkpoint import load_checkpoint, save_checkpoint
+from understudy.store.message_store import MessageStore
 from understudy.testkit.sim.cluster import TINY_FILES, SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.topic_fields import topic_fields
@@ -296,6 +297,56 @@ def test_what_is_hidden_after_a_crash_is_waited_for_and_consumed_once() -> None:
             await group.elect(1)
             assert group.bodies(back) == [b"one", b"two"]
             assert back.offsets.query("readers", "orders", 0) == 2
+
+    run_seed(scenario, 8)
+
+
+def test_what_readers_have_seen_is_not_hidden_when_the_group_waits_for_all_copies_from_now_on() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, {}) as group:
+            await group.in_step()
+            assert await group.send(group.brokers[1], b"seen") == 0
+            await group.in_step()
+            for number in (3, 2, 1):
+                await group.stop(number)
+            group.keys = {**group.keys, **ALL}
+            assert group.bodies(await group.start(1)) == [b"seen"]
+
+    run_seed(scenario, 8)
+
+
+def test_groups_are_set_back_durably_before_their_check_points_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    truncate, saved = MessageStore.truncate, list[Any]()
+
+    async def scenario(source: random.Random) -> None:
+        keys = ALL | {"slaveTimeout": "500", "haMaxTimeSlaveNotCatchup": "60000", "timerWheelEnable": "true"}
+        async with open_group(source, keys) as group:
+            old = await group.elect(1)
+            for body in (b"first", b"second"):
+                assert await group.send(old, body) == 0
+            group.pop(old, 0)
+            await group.in_step()
+            group.cluster.network.partition(
+                {group.cluster.address("c1")}, {group.cluster.address("c2"), group.cluster.address("c3")}
+            )
+            group.master = 0
+            group.pop(old, 1)
+            await trio.sleep(6)
+            first = group.brokers.pop(1)
+            new = await group.elect(2)
+
+            async def cut(store: MessageStore, offset: int) -> int:
+                # a process that dies here cuts the rest at its next start, and knows of no check points
+                saved.append(loads(first.world.disk.read("/data/store/config/consumerOffset.json"))["offsetTable"])
+                return await truncate(store, offset)
+
+            monkeypatch.setattr(MessageStore, "truncate", cut)
+            group.brokers[1] = first
+            group.cluster.network.heal()
+            await first.change_role(Role("SLAVE", 1, group.epoch, "elected another"))
+            first.replication.follow(new.identity.address, new.identity.ha_address)
+            await group.in_step()
+            assert [each["orders@readers"]["0"] for each in saved] == [1]
 
     run_seed(scenario, 8)
 
