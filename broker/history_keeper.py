@@ -93,9 +93,15 @@ class HistoryKeeper:
         Raises:
             OSError: it could not be made durable; the master must not serve.
         """
+        before = self.value, self.open
+        self._store.forget_lost_end()
         value = self.value.begun(f"{self._source.getrandbits(64):016x}", self._store.max_physical_offset)
         self.value, self.open = value, False
-        await self._persistence.save(NAME)
+        try:
+            await self._persistence.save(NAME)
+        except BaseException:
+            self.value, self.open = before  # what is not durable has not begun
+            raise
 
     async def continued_by(self, theirs: LogHistory) -> None:
         """Learn that the log goes on as that of a slave with the history *theirs* does, from which bytes were taken.

@@ -16,6 +16,7 @@ import trio
 
 from understudy.runtime.disk import Lock
 from understudy.runtime.durable import make_folder_durably
+from understudy.runtime.pace import run_steps
 from understudy.runtime.world import World
 from understudy.store.batch_topics import declare_batch_topics
 from understudy.store.batch_writer import BatchWriter
@@ -191,13 +192,7 @@ class MessageStore:
         Args:
             index_type: ``T`` searches for tags, anything else for KEYS and UNIQ_KEY.
         """
-        steps = self.query_in_steps(topic, key, max_num, begin_ms, end_ms, index_type)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                found: QueryResult = end.value
-                return found
+        return run_steps(self.query_in_steps(topic, key, max_num, begin_ms, end_ms, index_type))
 
     def query_in_steps(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
@@ -257,6 +252,10 @@ class MessageStore:
     async def save_deletions(self) -> None:
         """Make the deletions durable; after this no start brings the topics back. Raises ``OSError``."""
         await self._flusher.save_deletions()
+
+    def forget_lost_end(self) -> None:
+        """Take what comes behind the end of the log for new: a topic that was deleted there may have messages."""
+        self._core.deletions.fit(self._core.segments.min_offset, self._core.log.end)
 
     # Replication
 

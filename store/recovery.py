@@ -245,7 +245,8 @@ class Recovery:
             name = topic.decode("utf-8", "replace")
             log.info("messages of a topic that was deleted stay out", topic=name, until=deletion.position)
             core.deletions.add(name, deletion)
-        core.deletions.fit(core.segments.min_offset, end)
+        # What was lost may come back from a replica, and must not bring back what was deleted behind it.
+        core.deletions.fit(core.segments.min_offset, end if core.kept_all else max(end, core.deletions.until))
         core.save_deletions()
 
     def _finish(self, walk: Walk, unclean: bool, intact: bool, durable: Mark | None) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
+import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.log_history import LogHistory, history_of
@@ -111,13 +112,17 @@ async def _take(broker: Broker, member: Member, until: float) -> str:
 
 
 async def _settle(broker: Broker, theirs: LogHistory) -> None:
-    """Make what came durable, and have everything that depends on the log know of it."""
+    """Make what came durable, and have everything that depends on the log know of it.
+
+    It takes a few writes. Also when an operator ends the return meanwhile, for what came is part of the log.
+    """
     store = broker.store
-    if not await store.flush():
-        raise OSError("what came back could not be made durable")
-    broker.topics.take(rows_of_log(store.queues(), broker.topics.rows), None, delete=False, overwrite=False)
-    await broker.history.continued_by(theirs)
-    broker.pops.recover()
+    with trio.CancelScope(shield=True):
+        if not await store.flush():
+            raise OSError("what came back could not be made durable")
+        broker.topics.take(rows_of_log(store.queues(), broker.topics.rows), None, delete=False, overwrite=False)
+        await broker.history.continued_by(theirs)
+        broker.pops.recover()
 
 
 class _Giver:

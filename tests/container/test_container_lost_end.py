@@ -94,8 +94,8 @@ def content(broker: Broker) -> bytes:
     return found
 
 
-def bodies(broker: Broker) -> list[bytes]:
-    return sorted(bytes(record.body) for record in records(broker))
+def bodies(broker: Broker, topic: str = TOPIC) -> list[bytes]:
+    return sorted(bytes(record.body) for record in records(broker, topic))
 
 
 async def lose_end(group: Group, count: int = 4) -> bytes:
