@@ -38,58 +38,68 @@ class Completion:
         member: the slave.
         taken_bytes: how many bytes of the log came back.
         why_not: why what it has beyond them did not, ``""`` when there is nothing more.
+        silent: it does not answer, or cannot be understood; it may be asked again.
     """
 
     member: Member
     taken_bytes: int
     why_not: str = ""
+    silent: bool = False
 
 
 async def complete_log(broker: Broker, member: Member, others: Sequence[Member], until: float) -> list[Completion]:
     """Take back the end of the log of *broker* as far as slaves have it; without effect when nothing can be missing.
 
+    Of those that do not answer, one does not keep another one from giving, for time is short.
+
     Args:
         broker: a master that comes back.
-        member: a slave, which must answer.
+        member: a slave whose turn it is.
         others: slaves whose turn comes later; who has most is asked first, if it answers.
         until: monotonic seconds when the master goes on with what it has.
 
     Returns:
-        What came of each slave that has more than the master.
+        What came of each slave that has more than the master, or is silent.
 
     Raises:
-        RemotingError: *member* does not answer, or a slave stopped to; it may be asked again.
         OSError: our disk refused; what came before stays.
     """
     store = broker.store
     if not broker.history.open:
         return []
-    reaches = [Reach(member, await end_of_log(broker, member))]
-    for other in others:
+    reaches, found = list[Reach](), list[Completion]()
+    for each in (member, *others):
         try:
-            reaches.append(Reach(other, await end_of_log(broker, other)))
-        except (RemotingError, RefusedError) as error:
-            log.debug("its turn comes later", slave=other, why=error)
-    found = []
+            reaches.append(Reach(each, await end_of_log(broker, each)))
+        except (RemotingError, RefusedError, ValueError) as error:
+            log.debug("it does not say where its log ends", slave=each, why=error)
+            found.append(Completion(each, 0, str(error), silent=True))
     for reach in longest_first(store.max_physical_offset, reaches):
-        if reach.end <= store.max_physical_offset:
-            continue
-        await fill_holes(broker, reach.member)
-        begin = store.max_physical_offset
-        why_not = await _take(broker, reach.member, until)
-        taken = store.max_physical_offset - begin
-        found.append(Completion(reach.member, taken, why_not))
-        if taken:
-            log.warning("the end of the log came back", slave=reach.member, begin=begin, end=begin + taken)
-        if why_not:
-            log.error(
-                "this master's log ends before that of a slave, which cannot give what is missing",
-                slave=reach.member,
-                own_end=store.max_physical_offset,
-                slave_end=reach.end,
-                why=why_not,
-            )
+        if reach.end > store.max_physical_offset:
+            found.append(await _ask(broker, reach, until))
     return found
+
+
+async def _ask(broker: Broker, reach: Reach, until: float) -> Completion:
+    """Take back what one slave has beyond our log."""
+    store, begin, silent = broker.store, broker.store.max_physical_offset, False
+    try:
+        await fill_holes(broker, reach.member)
+        why_not = await _take(broker, reach.member, until)
+    except (RemotingError, ValueError) as error:
+        why_not, silent = str(error), True
+    end = store.max_physical_offset
+    if end > begin:
+        log.warning("the end of the log came back", slave=reach.member, begin=begin, end=end)
+    if why_not and not silent:
+        log.error(
+            "this master's log ends before that of a slave, which cannot give what is missing",
+            slave=reach.member,
+            own_end=end,
+            slave_end=reach.end,
+            why=why_not,
+        )
+    return Completion(reach.member, end - begin, why_not, silent)
 
 
 async def _take(broker: Broker, member: Member, until: float) -> str:
@@ -158,5 +168,6 @@ class _Giver:
                 return why_not
             for frame in lost.take(part):
                 store.append_raw(frame.offset, frame.body)
-            if lost.position < end and broker.world.clock.monotonic() >= until:
-                return f"there was no time for more than {lost.position - begin} of {end - begin} bytes"
+            if broker.world.clock.monotonic() >= until:
+                taken = lost.position - begin
+                return f"there was no time for more than {taken} of {end - begin} bytes" if lost.position < end else ""

@@ -94,4 +94,6 @@ async def read_log(broker: Broker, member: Member, offset: int) -> tuple[memoryv
     end = (answer.ext or {}).get("maxOffset", "")
     if not end.isdecimal():
         raise RefusedError(f"{member.address} did not say where its log ends")
+    if answer.body and offset + len(answer.body) > int(end):
+        raise RefusedError(f"{member.address} gives more than the {end} bytes that it has")
     return memoryview(answer.body), int(end), answer.ext or {}

@@ -175,12 +175,15 @@ class PreOnline:
                     log.debug("not reminded", member=member, why=error)
 
     async def _complete_log(self, member: Member, others: tuple[Member, ...]) -> Event:
+        event: Event = Done()
         for each in await complete_log(self._broker, member, others, self.state.patient_until):
             self._incomplete[each.member] = each.why_not
+            if each.silent and each.member == member:
+                event = Failed(each.why_not)
             if each.taken_bytes:
                 self._note(TakenOver(each.member.broker_id, each.member.address, 0, {}, each.taken_bytes), each.member)
                 await keep(self._broker, self._report(None))
-        return Done()
+        return event
 
     def _note(self, taken: TakenOver, member: Member) -> None:
         before = self._taken.get(member)
