@@ -219,7 +219,9 @@ def test_what_a_lost_master_had_alone_is_cut_from_log_and_queues_and_consumers_n
     run_seed(scenario, 5)
 
 
-def test_what_a_lost_master_handed_out_alone_goes_out_again_when_it_leads_next() -> None:
+def test_what_a_lost_master_handed_out_alone_goes_out_again_when_it_leads_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    truncate, saved = MessageStore.truncate, list[Any]()
+
     async def scenario(source: random.Random) -> None:
         keys = ALL | {"slaveTimeout": "500", "haMaxTimeSlaveNotCatchup": "60000", "timerWheelEnable": "true"}
         async with open_group(source, keys) as group:
@@ -235,13 +237,22 @@ def test_what_a_lost_master_handed_out_alone_goes_out_again_when_it_leads_next()
             # nobody else has the check point, and whoever popped may have died with the master
             group.pop(old, 1)
             assert old.pops.moving.position("readers", "orders", 0) == 2
+            await trio.sleep(6)
             first = group.brokers.pop(1)
             new = await group.elect(2)
+
+            async def cut(store: MessageStore, offset: int) -> int:
+                # a process that dies here cuts the rest at its next start, and knows of no check points
+                saved.append(loads(first.world.disk.read("/data/store/config/consumerOffset.json"))["offsetTable"])
+                return await truncate(store, offset)
+
+            monkeypatch.setattr(MessageStore, "truncate", cut)
             group.brokers[1] = first
             group.cluster.network.heal()
             await first.change_role(Role("SLAVE", 1, group.epoch, "elected another"))
             first.replication.follow(new.identity.address, new.identity.ha_address)
             await group.in_step()
+            assert [each["orders@readers"]["0"] for each in saved] == [1]
             again = await group.elect(1)
             assert again.pops.moving.position("readers", "orders", 0) == 1
 
@@ -311,42 +322,6 @@ def test_what_readers_have_seen_is_not_hidden_when_the_group_waits_for_all_copie
                 await group.stop(number)
             group.keys = {**group.keys, **ALL}
             assert group.bodies(await group.start(1)) == [b"seen"]
-
-    run_seed(scenario, 8)
-
-
-def test_groups_are_set_back_durably_before_their_check_points_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    truncate, saved = MessageStore.truncate, list[Any]()
-
-    async def scenario(source: random.Random) -> None:
-        keys = ALL | {"slaveTimeout": "500", "haMaxTimeSlaveNotCatchup": "60000", "timerWheelEnable": "true"}
-        async with open_group(source, keys) as group:
-            old = await group.elect(1)
-            for body in (b"first", b"second"):
-                assert await group.send(old, body) == 0
-            group.pop(old, 0)
-            await group.in_step()
-            group.cluster.network.partition(
-                {group.cluster.address("c1")}, {group.cluster.address("c2"), group.cluster.address("c3")}
-            )
-            group.master = 0
-            group.pop(old, 1)
-            await trio.sleep(6)
-            first = group.brokers.pop(1)
-            new = await group.elect(2)
-
-            async def cut(store: MessageStore, offset: int) -> int:
-                # a process that dies here cuts the rest at its next start, and knows of no check points
-                saved.append(loads(first.world.disk.read("/data/store/config/consumerOffset.json"))["offsetTable"])
-                return await truncate(store, offset)
-
-            monkeypatch.setattr(MessageStore, "truncate", cut)
-            group.brokers[1] = first
-            group.cluster.network.heal()
-            await first.change_role(Role("SLAVE", 1, group.epoch, "elected another"))
-            first.replication.follow(new.identity.address, new.identity.ha_address)
-            await group.in_step()
-            assert [each["orders@readers"]["0"] for each in saved] == [1]
 
     run_seed(scenario, 8)
 
