@@ -256,6 +256,8 @@ def test_what_a_lost_master_handed_out_alone_goes_out_again_when_it_leads_next(m
             again = await group.elect(1)
             assert again.pops.moving.position("readers", "orders", 0) == 1
 
+    run_seed(scenario, 8)
+
 
 @pytest.mark.covers("R213", "HA-09")
 def test_what_a_lost_master_had_alone_is_not_seen_when_it_is_back_and_follows_nobody_yet() -> None:
