@@ -50,7 +50,9 @@ __all__ = [
 
 DEFAULT_LISTEN_PORT = 10911
 ALWAYS_BLACK = (
-    frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList", ADMIN_KEY, "haSlaveAddresses"}) | WAITING_KEYS
+    frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList", ADMIN_KEY})
+    | {"haSlaveAddresses", "haRegisteredSlavesOnly"}
+    | WAITING_KEYS
 )
 START_ONLY = frozenset(
     {

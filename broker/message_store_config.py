@@ -117,6 +117,7 @@ class MessageStoreConfig:
     ha_master_address: str | None = None
     ha_max_gap_not_in_sync: Int = 268_435_456
     ha_max_time_slave_not_catchup: int = 15000
+    ha_registered_slaves_only: bool = False  # ours: of a led master, which asks its controllers where replicas are
     ha_send_heartbeat_interval: NotNegative = 5000
     ha_slave_addresses: AdminAddresses = None  # ours: from which the HA port takes connections
     ha_transfer_batch_size: Int = 32768

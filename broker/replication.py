@@ -172,8 +172,7 @@ class Replication:
             durable = self._options.store.flush_disk_type == "SYNC_FLUSH"
             log_to_give = DurableLog(store) if durable else store
             self.master = self._make_master(log_to_give)
-            slaves = ranges_of(self._options.store.ha_slave_addresses)
-            self.master.admits = None if slaves is None else slaves.holds
+            self.master.admits = self._admission()
             self.master.membership_changed.append(self._slaves_changed)
             self.master.acknowledged.append(self._tell_copies)
             self._listener = None
@@ -196,6 +195,11 @@ class Replication:
             end = self._store.max_physical_offset
             for callback in self.follows:
                 callback(end)
+
+    def _admission(self) -> Callable[[str], bool] | None:
+        """Return what says of an IP address whether it may copy; ``None``: every one may."""
+        slaves = ranges_of(self._options.store.ha_slave_addresses)
+        return None if slaves is None else slaves.holds
 
     def _make_master(self, log_to_give: ReplicatedLog) -> HaMaster:
         return HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)

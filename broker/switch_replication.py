@@ -68,6 +68,7 @@ class SwitchReplication(Replication):
         sync_state_wanted: called with the set that the controller should be asked for; must not wait.
         commanded: address of the master that the controllers named, ``None`` before they have: nobody else is followed,
             whatever name servers show.
+        registered: says of an IP address whether a replica that the controllers know is there.
     """
 
     def __init__(self, world: World, options: BrokerOptions, identity: Identity) -> None:
@@ -80,6 +81,7 @@ class SwitchReplication(Replication):
         self.own_id = 0
         self.commanded: str | None = None
         self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
+        self.registered: Callable[[str], bool] = lambda host: False
 
     # --- lifetime ------------------------------------------------------------------------------------------------
 
@@ -169,6 +171,12 @@ class SwitchReplication(Replication):
         keeper.wanted.append(self._want)
         self._keeper = keeper
         return HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener, converse=keeper.converse)
+
+    def _admission(self) -> Callable[[str], bool] | None:
+        listed = super()._admission()
+        if not self._options.store.ha_registered_slaves_only:
+            return listed
+        return lambda host: (listed is None or listed(host)) and self.registered(host)
 
     def _make_slave(self, store: MessageStore) -> MasterFollower[Any]:
         from understudy.ha.switch.slave import SwitchSlave  # a master starts without it

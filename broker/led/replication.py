@@ -15,11 +15,13 @@ class LedReplication(Protocol):
         own_id: persistent id of the broker; set before its first role.
         commanded: address of the master that the controllers named; set before each role.
         sync_state_wanted: called with the set that the controllers should be asked for; what is called must not wait.
+        registered: says of an IP address whether a replica that the controllers know is there.
     """
 
     own_id: int
     commanded: str | None
     sync_state_wanted: list[Callable[[frozenset[int]], None]]
+    registered: Callable[[str], bool]
 
     def last_epoch(self) -> int:
         """Return the newest epoch of the log; -1 without any."""

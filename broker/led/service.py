@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -34,6 +35,7 @@ from understudy.broker.led.following import (
 )
 from understudy.broker.led.id_keeper import AGAIN_SECONDS, IdKeeper, Registered
 from understudy.broker.led.identity_files import GroupName, IdentityFiles
+from understudy.broker.led.registered import RegisteredReplicas
 from understudy.broker.led.replication import LedReplication
 from understudy.broker.name_servers import NameServers
 from understudy.broker.role import Role
@@ -97,6 +99,8 @@ class Led:
         self.state: following.State | None = None
         self._registered = trio.CancelScope()
         self._finding = False
+        self._replicas = RegisteredReplicas(self._clock, self._ask_addresses, lambda: self._pace.replicas)
+        replication.registered = self._replicas.holds
         replication.sync_state_wanted.append(lambda members: self._tell(Wanted(members)))
 
     def register(self, server: RemotingServer) -> None:
@@ -133,6 +137,8 @@ class Led:
                 async with trio.open_nursery() as registered_as:
                     self._registered = registered_as.cancel_scope
                     registered_as.start_soon(self._send_heartbeats)
+                    if self._broker.options.store.ha_registered_slaves_only:
+                        registered_as.start_soon(self._replicas.run)
                     await self._follow(registered_as, registered)
 
     async def _let_others_first(self, registered: Registered) -> Registered:
@@ -246,6 +252,12 @@ class Led:
             if error.certain:
                 refused()
             raise
+
+    async def _ask_addresses(self) -> Mapping[int, str]:
+        state = self.state
+        if state is None or not state.leader:
+            raise UnansweredError("it is not known who leads the controllers")
+        return await self._controllers.addresses(state.leader)
 
     async def _look_whether_known(self, leader: str, own_id: int) -> None:
         """Register once more: the group may have been removed and made anew by another broker of it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import struct
 from typing import cast
 
 import pytest
@@ -75,6 +77,36 @@ def test_a_group_of_three_elects_a_master_and_another_one_when_it_is_killed() ->
                 await until(lambda name=name: part(group, name).last_epoch() == 2)  # type: ignore[misc]
 
     run_seed(scenario, 1)
+
+
+@pytest.mark.parametrize("only", ["true", "false"])
+def test_a_master_that_asks_for_registered_slaves_gives_a_stranger_nothing(only: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL | {"haRegisteredSlavesOnly": only}) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            assert await group.send(first, b"secret") == 0
+            # when a stranger greets as a slave, and then asks for the log
+            host, _, port = group.brokers[first].identity.ha_address.rpartition(":")
+            stranger = await group.cluster.network.host("10.9.9.9").connect(host, int(port), 1)
+            heard = b""
+            with trio.move_on_after(3), contextlib.suppress(trio.BrokenResourceError):
+                await stranger.send_all(struct.pack(">ihhq", 1, 0, 0, 7))
+                heard += await stranger.receive_some(1 << 16)
+                await stranger.send_all(struct.pack(">iq", 2, 0))
+                while b"secret" not in heard and (data := await stranger.receive_some(1 << 16)):
+                    heard += data
+            assert (only == "false") is (b"secret" in heard)
+            await stranger.aclose()
+            # then the slaves follow all the same, also the next master, and one that comes back
+            await group.kill(first)
+            second = await group.ready(2)
+            assert await group.send(second, b"after") == 0
+            await group.start_broker(first)
+            await group.ready(3)
+            await until(lambda: all(group.bodies(name) == [b"secret", b"after"] for name in BROKERS), 10)
+
+    run_seed(scenario, 13)
 
 
 @pytest.mark.covers("R128", "R150", "R263", "AS-04")
