@@ -15,7 +15,8 @@ from understudy.runtime.properties import ConfigError, Properties, parse_propert
 
 DATA = Path(__file__).parent.parent / "data" / "broker_admin"
 SECTIONS = (BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig)
-OURS = ("haTransferWholeLog", "preOnlineMaxWaitMillis", "scrubBytesPerSecond")  # keys that the reference does not have
+# keys that the reference does not have
+OURS = ("haRegisteredSlavesOnly", "haTransferWholeLog", "preOnlineMaxWaitMillis", "scrubBytesPerSecond")
 MACHINE = Machine("vm", "192.0.2.2", "/home/user/store", "/root/.cache/rocketmq-java/5.4.0")
 
 
