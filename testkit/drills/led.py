@@ -240,10 +240,12 @@ class LedDrill(Drill):
             nursery.cancel_scope.cancel()
 
     async def _watch_masters(self) -> None:
+        since = self.world.clock.monotonic()
         while True:
-            group = await self.group(MEMBERS)
-            if group is not None and group[0] is not None and (not self.reigns or group[1] > self.reigns[-1].epoch):
-                self.reigns.append(Reign(group[3], group[1], self.world.clock.monotonic()))
+            asked_at, group = self.world.clock.monotonic(), await self.group(MEMBERS)
+            if group is not None and group[0] is not None and group[1] > max((r.epoch for r in self.reigns), default=0):
+                self.reigns.append(Reign(group[3], group[1], self.world.clock.monotonic(), since))
+            since = since if group is None else asked_at
             await self.world.clock.sleep(_WATCH_SECONDS)
 
     def next_master(self, elected: int) -> int:
@@ -315,8 +317,7 @@ class LedDrill(Drill):
 
     async def lose_master(self, *, suspend: bool) -> None:
         """Kill the master's process, or let it stand still until another one is master; then let it come back."""
-        number = await self.master()
-        group = await self.group(MEMBERS)
+        number, group = await self.master(), await self.group(MEMBERS)
         assert group is not None
         epoch, name = group[1], f"broker{number}"
         if suspend:
@@ -357,8 +358,9 @@ class LedDrill(Drill):
         """Wait until clients have sent again: without them the rest of the drill would show nothing."""
         assert self.traffic is not None
         sends, before = self.traffic.history.sends, len(self.traffic.history.sends)
-        enough = lambda: sum(sent.acknowledged for sent in sends[before:]) >= SENT_AGAIN  # noqa: E731
-        await self.until(f"{SENT_AGAIN} sends of the clients", enough, CLIENTS_SECONDS)
+        await self.until(
+            "sends of the clients", lambda: sum(x.acknowledged for x in sends[before:]) >= SENT_AGAIN, CLIENTS_SECONDS
+        )
 
     async def _soon_accepts(self, number: int) -> bool:
         with trio.move_on_after(PATIENCE_SECONDS):
@@ -397,4 +399,4 @@ class LedDrill(Drill):
 
     def logs_are_equal(self) -> bool:
         """Return whether all replicas have the same bytes."""
-        return len({self.log(number) for number in range(REPLICAS)}) == 1
+        return len({*map(self.log, range(REPLICAS))}) == 1

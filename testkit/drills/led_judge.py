@@ -1,6 +1,7 @@
 """What a real master does after it was replaced, told from what nobody may do. Pure.
 
-A real master that stood still finds, when it goes on, that its slaves have left. It takes them out of its own set, asks
+A real master that another one replaced finds that its slaves have left, at once or when it goes on after it stood
+still. It takes them out of its own set, asks
 the controllers only afterwards, and in a set of its own it acknowledges what waits and shows all of its log to readers.
 It learns a moment later that another one is master, and cuts what it acknowledged and showed. So these are its doing:
 
@@ -31,11 +32,14 @@ class Reign:
         port: where it listens.
         epoch: of it.
         at: monotonic seconds when that was seen.
+        since: when the controllers were asked last that still named another one: it was named after that; *at* when
+            nobody asked before.
     """
 
     port: int
     epoch: int
     at: float
+    since: float = attrs.field(default=attrs.Factory(lambda self: self.at, takes_self=True))
 
 
 @attrs.frozen
@@ -103,14 +107,14 @@ class Judge:
         return None
 
     def replaced_for(self, stored: Acknowledgement) -> float | None:
-        """Return for how many seconds a real master had been replaced; ``None``: it is ours, or was in office."""
+        """Return for about how many seconds a real master had been replaced; ``None``: ours, or in office."""
         if self.kinds.get(stored.port) != "java":
             return None
-        until = [reign for reign in self.reigns if reign.at <= stored.at]
+        until = [reign for reign in self.reigns if reign.since <= stored.at]
         if not until or until[-1].port == stored.port:
             return None
         own = [number for number, reign in enumerate(until) if reign.port == stored.port]
-        return stored.at - until[own[-1] + 1].at if own else None
+        return stored.at - until[own[-1] + 1].since if own else None
 
     def is_kept(self, key: str, position: int) -> bool:
         """Return whether the log has message *key* at byte *position*."""

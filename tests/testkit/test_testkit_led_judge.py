@@ -41,7 +41,7 @@ def run(*, stored_by: int = JAVA, at: float = 5.0, kinds: str = "java") -> tuple
         "lost": Acknowledgement(stored_by, END, at, 1),
         "later": Acknowledgement(OURS, END, 6.0, 1),
     }
-    reigns = [Reign(JAVA, 1, 0.0), Reign(OURS, 2, 3.0)]
+    reigns = [Reign(JAVA, 1, 0.0), Reign(OURS, 2, 3.2, 3.0)]
     judge = Judge({OURS: "ours", JAVA: kinds}, reigns, LOG, acknowledged, dict.fromkeys(acknowledged, QUEUE), readings)
     return judge, [each for each in history.check([GROUP, "others"]).violations if "kept" not in each.keys]
 
@@ -69,6 +69,11 @@ def test_what_a_replaced_real_master_acknowledged_and_showed_is_its_doing() -> N
 def test_what_anybody_else_did_is_not_explained(how: dict[str, object]) -> None:
     judge, violations = run(**how)  # type: ignore[arg-type]
     assert [judge.explain(each) for each in violations] == [None] * 3
+
+
+def test_what_happened_between_the_last_look_and_the_one_that_saw_another_master_may_be_its_doing() -> None:
+    judge, violations = run(at=3.1)
+    assert None not in [judge.explain(each) for each in violations]
 
 
 def test_a_message_that_nobody_read_past_is_lost_for_another_reason() -> None:
