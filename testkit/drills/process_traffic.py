@@ -147,9 +147,10 @@ class OurTraffic(Traffic):
                 queue = (sent.queue.topic, sent.queue.broker_name, sent.queue.queue_id)
                 # Any other status says that the message is stored, and that it may go with the master that has it.
                 self.history.sent(key, lane, queue, acknowledged=sent.status is SendStatus.OK)
-                _, port, position = decode_offset_message_id(sent.offset_message_id)
-                now = trio.current_time()
-                self.acknowledgements[key] = Acknowledgement(port, position, now, sent.queue_offset)
+                if sent.status is SendStatus.OK:
+                    _, port, position = decode_offset_message_id(sent.offset_message_id)
+                    now = trio.current_time()
+                    self.acknowledgements[key] = Acknowledgement(port, position, now, sent.queue_offset)
             await trio.sleep(SEND_PAUSE_SECONDS)
         self._senders -= 1
         if not self._senders:

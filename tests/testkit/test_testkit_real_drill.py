@@ -178,9 +178,14 @@ async def test_only_a_send_that_is_said_to_be_ok_counts_as_acknowledged(autojump
         async def send(self, message: Message) -> SendResult:
             status = statuses.pop()
             traffic._sending = bool(statuses)
-            return SendResult(status, "id", "", MessageQueue("orders", "a", 0), 0, None, None, None)
+            return SendResult(
+                status, "id", f"7F00000100002A9F{100:016X}", MessageQueue("orders", "a", 0), 3, None, None, None
+            )
 
     with trio.fail_after(5):
         await traffic._send(cast(Producer, Sending()), "s", 0)
     # a message that waited in vain for the disk or for its copies may go with the master that has it
     assert [each.acknowledged for each in traffic.history.sends] == [False, False, False, True]
+    # and where that one was stored, and by whom, is known
+    (noted,) = traffic.acknowledgements.values()
+    assert (noted.port, noted.queue_offset) == (10911, 3)
