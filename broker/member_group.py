@@ -63,6 +63,8 @@ log = get_logger("broker.members")
 QUESTION_TIMEOUT_MS = 3_000
 SECOND_OPINION_MS = 500
 """How long another name server may take to say whom it sees, after a first one has."""
+LOOK_MS = 10_000
+"""How long a broker that a name server has dropped waits for its own view of the group before it tries again."""
 SEARCH_MS = 3_000
 ACTING_KEY = "enableSlaveActingMaster"
 
@@ -120,8 +122,10 @@ class MemberGroup:
         self._remember = remember
         self._ask_again = Signal()
         self._unknown_somewhere = False
+        self._begun, self._done = 0, Signal()
         self.state = member_view.State(self._own())
         registration.on_taken.append(lambda: self._take(Registered()))
+        registration.may_tell = self._may_tell
         self.on_view: list[Callable[[], None]] = []
 
     @property
@@ -147,13 +151,16 @@ class MemberGroup:
     async def run(self) -> None:
         """Keep the view fresh until cancelled."""
         broker = self._options.broker
+        self._begun = self._done.count
         async with trio.open_nursery() as nursery:
             while True:
                 if broker.enable_slave_acting_master:
                     looked = self._ask_again.count
+                    self._begun += 1
                     unknown, self._unknown_somewhere = self._unknown_somewhere, False
                     for question in await self._round():
                         nursery.start_soon(self._ask_settings, question)
+                    self._done.set()
                     if unknown:
                         self._registration.lost()
                     with self._clock.move_on_after(broker.sync_broker_member_group_period / 1000):
@@ -170,6 +177,31 @@ class MemberGroup:
             return
         self._unknown_somewhere = True
         self._ask_again.set()
+
+    async def _may_tell(self, server: str) -> bool:
+        """Return whether *server* may be told of this broker, which looks at the group first if it was dropped there.
+
+        A machine that slept while its clock was set back has no other trace of its absence than that.
+        """
+        if not self._options.broker.enable_slave_acting_master or not self._presence.state.guarded:
+            return True
+        if not member_view.shown(self.state):
+            return True  # nobody can have dropped it since
+        found = await self._ask_at(server)
+        if found is not None and not member_view.drops(self.state, found):
+            return not self._presence.withheld
+        if found is not None and not await self._look():
+            return False
+        return not self._presence.withheld
+
+    async def _look(self) -> bool:
+        """Wait for a round that begins after this; return whether it was done in time."""
+        wanted = self._begun + 1
+        self._ask_again.set()
+        with self._clock.move_on_after(LOOK_MS / 1000):
+            while self._done.count < wanted:
+                await self._done.wait()
+        return self._done.count >= wanted
 
     async def views(self) -> list[dict[int, str]]:
         """Ask every name server at once and return what they answer; changes nothing here.

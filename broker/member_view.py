@@ -124,6 +124,17 @@ class State:
 
 Step = tuple[State, tuple[Action, ...]]
 
+
+def shown(state: State) -> bool:
+    """Return whether the last view shows this broker itself."""
+    return (state.members or {}).get(state.own.broker_id) == state.own.address
+
+
+def drops(state: State, found: View) -> bool:
+    """Return whether *found* shows others of the group, and no longer this broker, as the last view did."""
+    return shown(state) and state.own.broker_id not in found and bool(found)
+
+
 # --- the step ------------------------------------------------------------------------------------------------------
 
 
@@ -170,7 +181,7 @@ def _ask_next(state: State, following: Following) -> Step:
 def _misses_master(state: State, found: View) -> bool:
     if MASTER_ID in found:
         return False
-    return state.own.is_slave or (state.members or {}).get(state.own.broker_id) == state.own.address
+    return state.own.is_slave or shown(state)
 
 
 def _with_master(state: State, found: View, views: tuple[View, ...]) -> View:

@@ -73,6 +73,8 @@ class Registration:
         servers: where the name servers are.
         requests: what is said to them.
         on_taken: called when a name server has taken everything.
+        may_tell: asked before a name server that has hung up is told everything, with its address; whoever sets it
+            looks there whether others have acted for this broker since it was told the last time.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Registration:
             lambda: broker.update_name_server_addr_period,
         )
         self.on_taken: list[Callable[[], object]] = []
+        self.may_tell: Callable[[str], Awaitable[bool]] = _always
         self._state = registering.State()
         self._wake = Signal()
         self._at_rest = False
@@ -289,6 +292,9 @@ class Registration:
                 await done.wait()
 
     async def _register_at(self, address: str, command: Command, only_when_changed: bool) -> TellResult:
+        # A name server that drops a silent broker hangs up, so where the connection is still there, nobody was dropped.
+        if address not in self._state.took and not await self.may_tell(address):
+            return TellResult.MISSED
         if only_when_changed and (not await self._differs_at(address) or self.isolated):
             return TellResult.HAS_IT
         timeout_ms = self._options.broker.register_broker_timeout_mills
@@ -343,3 +349,7 @@ class Registration:
         table = data.get("table") if isinstance(data, Mapping) else None
         if isinstance(table, Mapping):
             self._topics.apply_order_config(str(topic) for topic in table)
+
+
+async def _always(address: str) -> bool:
+    return True

@@ -261,8 +261,9 @@ class RoleServices:
             self._broker.slave_sync.current = True
         if returning.state.given_up:
             self._late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
-        if self._broker.role.is_slave and self._broker.member_group.members is not None:
-            self._broker.member_group.begin_anew()  # by what it showed before, this slave would act beside its master
+        if self._broker.member_group.members is not None:
+            # By what it showed before, a slave would act beside its master, and a master find itself dropped.
+            self._broker.member_group.begin_anew()
         self._broker.presence.online(heard=returning.heard)
         self._broker.hold.wake_all()  # readers had to wait
 

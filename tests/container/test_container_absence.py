@@ -41,6 +41,30 @@ def test_a_master_that_was_away_comes_back_through_pre_online(how: str) -> None:
     run(scenario)
 
 
+def test_a_master_that_slept_while_its_clock_was_set_back_comes_back_through_pre_online() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            await ring.commit(master, 5)
+            await trio.sleep(5)
+            # given a master whose machine sleeps, and a slave that acts for it
+            ring.cluster.freeze("c1")
+            await until(lambda: "schedule" in slave.services.running(), 30)
+            await ring.commit(slave, 40)
+            server = ring.cluster.host("n1").name_server
+            assert server is not None
+            found = server.table.groups["g0"].members
+            # when it wakes up with a clock that was set back: neither of its clocks has gone on
+            ring.cluster.jump("c1", -60_000)
+            ring.cluster.unfreeze("c1", suspended=True)
+            await until(lambda: 0 in found, 30)
+            # then nobody could find it before it had what the slave had taken
+            assert master.offsets.query("readers", TOPIC, 0) == 40
+            assert "dropped" in (await ring.info(master))["preOnline"]
+
+    run(scenario)
+
+
 def test_a_silent_slave_delays_the_return_only_until_it_is_dropped() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:
