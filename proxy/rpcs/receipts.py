@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import trio
 
-from understudy.proxy.brokers import BrokerGoneError
 from understudy.proxy.core import validation
 from understudy.proxy.core.callers import Caller
 from understudy.proxy.core.durations import to_ms
@@ -164,28 +162,6 @@ class Receipts:
         await self.acknowledge(group, topic, handle)
 
     async def _ask(self, handle: Handle, topic: str, code: RequestCode, ext: Mapping[str, object]) -> Command:
-        """Ask the broker that a handle names. Raises :class:`ProxyError`.
-
-        One that is gone may have a successor: where it is, is asked for anew, and a successor is asked once.
-        """
-        brokers, address = self._parts.brokers, await self._master(handle, topic)
-        try:
-            return await brokers.call(address, code, ext)
-        except ProxyError as error:
-            if error.code != v2.PROXY_TIMEOUT and not isinstance(error, BrokerGoneError):
-                raise
-            with contextlib.suppress(ProxyError):
-                await brokers.route(topic, fresh=True)
-            successor = await self._master(handle, topic)
-            if successor == address or not isinstance(error, BrokerGoneError):
-                raise  # no time is left after a timeout
-            if error.sent and code == RequestCode.CONSUMER_SEND_MSG_BACK:
-                raise  # it would be a second dead letter
-        return await brokers.call(successor, code, ext)
-
-    async def _master(self, handle: Handle, topic: str) -> str:
-        brokers = await self._parts.brokers.addresses(handle.broker_name, topic)
-        address = brokers.any_address()
-        if address is None:
-            raise BrokerGoneError(f"broker {handle.broker_name} is not there at the moment", sent=False)
-        return address
+        """Ask the broker that a handle names, or its successor. Raises :class:`ProxyError`."""
+        again = code != RequestCode.CONSUMER_SEND_MSG_BACK  # it would be a second dead letter
+        return await self._parts.brokers.call_holder(handle.broker_name, topic, code, ext, again=again)

@@ -14,7 +14,7 @@ from understudy.mqclient.errors import RecordDamagedError
 from understudy.mqclient.popped import NOTHING, PoppedMessage, PopRequest, pop_fields, popped_messages
 from understudy.mqclient.route import READ, TopicRoute
 from understudy.mqclient.session import fields
-from understudy.proxy.brokers import BrokerGoneError, Withdraw, refusal_of
+from understudy.proxy.brokers import PERHAPS_REPLACED, BrokerGoneError, Withdraw, refusal_of
 from understudy.proxy.core.callers import REQUEST_ID, Caller, caller_of
 from understudy.proxy.core.durations import set_ms
 from understudy.proxy.core.receiving import Receive, handle_of, read_receive, received_message
@@ -222,11 +222,10 @@ class Receives:
                 now_ms = self._parts.clock.wall_ms()
                 messages = [received_message(row.resource, each, handle_of(each), now_ms) for each in left]
                 status = ok()
-            except BrokerGoneError as error:
-                with contextlib.suppress(ProxyError):
-                    await self._parts.brokers.route(row.receive.subscription.topic, fresh=True)
-                status = not_served(_RPC, row.caller.client_id, row.caller.request_id, error)
             except ProxyError as error:
+                if _perhaps_elsewhere(row.outcome):
+                    with contextlib.suppress(ProxyError):
+                        await self._parts.brokers.route(row.receive.subscription.topic, fresh=True)
                 status = not_served(_RPC, row.caller.client_id, row.caller.request_id, error)
             except RpcError:
                 raise
@@ -309,6 +308,15 @@ class Receives:
                 with contextlib.suppress(ProxyError):  # its time passes
                     async with self._receipts.renewals.settling(row.caller.client_id, handle_of(each)) as handle:
                         await self._receipts.hide(receive.group, receive.subscription.topic, handle, soon_ms)
+
+
+def _perhaps_elsewhere(outcome: Command | Exception | None) -> bool:
+    """Tell whether another one may hand out messages in place of the broker that was asked."""
+    if isinstance(outcome, Command):
+        return outcome.code in PERHAPS_REPLACED
+    return isinstance(outcome, BrokerGoneError) or (
+        isinstance(outcome, ProxyError) and outcome.code == v2.PROXY_TIMEOUT
+    )
 
 
 def _found(wanted: PopRequest, answer: Command | Exception | None) -> list[PoppedMessage]:

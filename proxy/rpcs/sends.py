@@ -8,7 +8,7 @@ from understudy.format.recall_handle import decode_handle
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.route import TopicRoute
-from understudy.proxy.brokers import CALL_MS, BrokerGoneError
+from understudy.proxy.brokers import CALL_MS, PERHAPS_REPLACED, BrokerGoneError
 from understudy.proxy.core import validation
 from understudy.proxy.core.callers import Caller
 from understudy.proxy.core.message_types import TopicType
@@ -19,14 +19,12 @@ from understudy.proxy.core.statuses import ProxyError, ok
 from understudy.proxy.grpc.call import Method
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Parts, method
-from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command
 from understudy.remoting.command import request as remoting_request
 
 _ATTEMPTS = 3
 """Brokers that are tried while none of them can be reached, or those that are asked are no masters any more."""
-_PERHAPS_REPLACED = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
-"""What a former master, now a slave, answers to sends."""
 _MOST_TOPICS = 20_000
 _MOST_BODIES = 4
 """Bodies of the largest size in a request; brokers take no batch that is larger than one message may be."""
@@ -66,16 +64,18 @@ class Sends:
             queue = self._queue(route, out, tried)
             try:
                 answer = await self._send_to(queue, route, out)
-                if answer.code in _PERHAPS_REPLACED and attempt < _ATTEMPTS:
+                if answer.code in PERHAPS_REPLACED and attempt < _ATTEMPTS:
                     before, route = route, await self._parts.brokers.route(topic, fresh=True)
                     if route.brokers.get(queue.broker_name) != before.brokers[queue.broker_name]:
                         continue  # it has stored nothing, and another one is master by now
                 return send_answer(out, answer, queue.broker_name)
-            except BrokerGoneError as error:
-                tried = queue.broker_name
-                self._health.failed(tried, self._parts.clock.monotonic())
-                route = await self._parts.brokers.route(topic, fresh=True)
-                if error.sent or attempt == _ATTEMPTS:  # a message that may be stored is not sent again from here
+            except ProxyError as error:
+                repeats = isinstance(error, BrokerGoneError) and not error.sent
+                if isinstance(error, BrokerGoneError) or error.code == v2.PROXY_TIMEOUT:
+                    tried = queue.broker_name
+                    self._health.failed(tried, self._parts.clock.monotonic())
+                    route = await self._parts.brokers.route(topic, fresh=True)
+                if not repeats or attempt == _ATTEMPTS:  # what may be stored is not sent again from here
                     raise
         raise AssertionError("the last attempt has returned or raised")
 
@@ -120,11 +120,9 @@ class Sends:
             broker_name = decode_handle(request.recall_handle, topic).broker_name
         except ValueError as error:
             raise ProxyError(v2.INTERNAL_SERVER_ERROR, f"recall handle is invalid: {error}") from None
-        brokers = await self._parts.brokers.addresses(broker_name, topic)
-        if brokers.master is None:
-            raise BrokerGoneError(f"broker {broker_name} has no master at the moment", sent=False)
         ext = {
             "producerGroup": topic, "topic": topic, "recallHandle": request.recall_handle, "bname": broker_name,
         }  # fmt: skip
-        answer = await self._parts.brokers.call(brokers.master, RequestCode.RECALL_MESSAGE, ext)
+        code = RequestCode.RECALL_MESSAGE
+        answer = await self._parts.brokers.call_holder(broker_name, topic, code, ext, again=True)
         return v2.RecallMessageResponse(status=ok(), message_id=(answer.ext or {}).get("msgId") or "")

@@ -8,7 +8,6 @@ from understudy.format.json_dialect import dumps
 from understudy.mqclient.errors import ClientError, RecordDamagedError
 from understudy.mqclient.heartbeat import heartbeat_body
 from understudy.mqclient.session import Session
-from understudy.proxy.brokers import BrokerGoneError
 from understudy.proxy.core import validation
 from understudy.proxy.core.callers import Caller
 from understudy.proxy.core.message_types import TopicType
@@ -60,11 +59,9 @@ class Transactions:
         place = read_transaction_id(request.transaction_id)
         fields = decision_fields(topic, place, request.resolution, request.source)
         if fields is not None:
-            brokers = await self._parts.brokers.addresses(place.broker_name, topic)
-            address = brokers.any_address()
-            if address is None:
-                raise BrokerGoneError(f"broker {place.broker_name} is not there at the moment", sent=False)
-            await self._parts.brokers.call(address, RequestCode.END_TRANSACTION, fields)
+            await self._parts.brokers.call_holder(
+                place.broker_name, topic, RequestCode.END_TRANSACTION, fields, again=True
+            )
         return v2.EndTransactionResponse(status=ok())
 
     # --- questions ---------------------------------------------------------------------------------------------

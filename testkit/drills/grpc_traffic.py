@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,6 +44,7 @@ HOLD_SECONDS = 4.0
 _PROXY_SECONDS = 60.0
 _PLACE_SECONDS = 120.0
 _LOOK_SECONDS = 0.1
+_SHOWN = 20
 _BOOT_LINE = "rocketmq-proxy startup successfully"
 
 
@@ -63,6 +65,8 @@ class GrpcTraffic(ProgramTraffic):
         self._held: Counter[str] = Counter()
         self._acknowledged: set[str] = set()
         self._again: dict[str, float] = {}
+        self._refusals: Counter[tuple[str, str]] = Counter()
+        self._story: defaultdict[str, list[str]] = defaultdict(list)  # of each message that is held
 
     @classmethod
     @asynccontextmanager
@@ -100,14 +104,19 @@ class GrpcTraffic(ProgramTraffic):
             queue = (topic, str(told["broker"]), int(told["queue"]))
             self.history.delivered(told["key"], told["group"], queue, int(told["offset"]))
             if told["group"] == HOLDING:
+                place = f"{topic}-{told['queue']} at {told['offset']}"
+                self._story[told["key"]].append(f"{trio.current_time():.2f} s {place}")
                 self._held[told["key"]] += 1
                 if told["key"] in self._acknowledged:
                     self._again.setdefault(told["key"], trio.current_time())
         elif event == "acked":
             self._settled.append(Settled(told["key"], trio.current_time(), told["code"]))
             self._held[told["key"]] -= 1
+            self._story[told["key"]].append(f"{trio.current_time():.2f} s {CODES.get(told['code'], told['code'])}")
             if told["code"] == OK:
                 self._acknowledged.add(told["key"])
+            else:
+                self._refusals[told["code"], _kind_of(told.get("why", ""))] += 1
         else:
             return False
         return True
@@ -126,8 +135,15 @@ class GrpcTraffic(ProgramTraffic):
         shown = [f"{CODES.get(code, code)} {count}" for code, count in answers.most_common()]
         return [
             f"Acknowledgements {HOLD_SECONDS:g} s after delivery, by the handle of then: {', '.join(shown) or 'none'}; "
-            f"delivered again although acknowledged: {len(self._again)}"
+            f"delivered again although acknowledged: {len(self._again)}",
+            *(f"  {count} x {CODES.get(code, code)}: {why}" for (code, why), count in self._refusals.most_common()),
+            *(f"  again: {key}: {', '.join(self._story[key])}" for key in [*self._again][:_SHOWN]),
         ]
+
+
+def _kind_of(why: str) -> str:
+    """Return what reasons have in common that differ in numbers only."""
+    return re.sub(r"\d+", "#", why)
 
 
 class _Proxy:

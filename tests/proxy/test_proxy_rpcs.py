@@ -10,11 +10,9 @@ import pytest
 import trio
 from proxy_rig import GROUP, QUEUES, Rig, codes, message, play, resource
 
-from understudy.broker.role import Role
 from understudy.proxy.core.durations import set_ms
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.server import UnknownClusterError
-from understudy.testkit.waiting import until
 
 
 def test_a_message_arrives_with_all_that_it_was_sent_with() -> None:
@@ -251,26 +249,6 @@ def test_sends_go_around_a_master_that_cannot_be_reached() -> None:
             assert v2.OK == (await rig.user.send(message("Normal", message_id=str(number)))).status.code
 
     play(test, brokers=2)
-
-
-def test_a_send_follows_the_role_to_another_replica_at_once() -> None:
-    async def test(rig: Rig) -> None:
-        keys = {"brokerName": "broker-a", "brokerId": "1", "brokerRole": "SLAVE"}
-        await rig.cluster.start_container("c9", [keys])
-        first, second = (next(iter(rig.cluster.brokers(host).values())) for host in ("c1", "c9"))
-        assert v2.OK == (await rig.user.send(message("Normal"))).status.code
-        end = first.store.max_physical_offset
-        await until(lambda: second.store.max_physical_offset == end, 30)
-        await until(lambda: "Normal" in second.topics.rows, 30)
-        # when the other one is master, and the proxy was told nothing of it
-        await first.change_role(Role("SLAVE", 2, 1, "handed over"))
-        await second.change_role(Role("ASYNC_MASTER", 0, 2, "handed over"))
-        await trio.sleep(1)
-        # then the first send finds it
-        assert v2.OK == (await rig.user.send(message("Normal", message_id="m2"))).status.code
-        assert second.store.max_physical_offset > end
-
-    play(test)
 
 
 @pytest.mark.covers("R118")

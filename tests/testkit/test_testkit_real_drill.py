@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import cast
@@ -109,7 +110,7 @@ def held(*codes: str, keys: str = "abc", troubled: bool = False) -> GrpcTraffic:
         for key, code in zip(keys, codes, strict=False):
             delivered(HOLDING, key)
             with traffic.troubled() if troubled and "none" not in traffic.told()[0] else nullcontext():
-                take(event="acked", key=key, code=code)
+                take(event="acked", key=key, code=code, why=f"why {ord(key)}")
             await trio.sleep(2 * SYNC_SECONDS)
 
     trio.run(tell, clock=MockClock(autojump_threshold=0))
@@ -138,7 +139,14 @@ def test_what_a_held_handle_is_answered_is_judged_by_the_time_of_faults(
 def test_what_comes_again_although_it_was_acknowledged_is_told_and_needs_a_fault(keys: str, rules: list[str]) -> None:
     traffic = held("20000", "20000", "20000", keys=keys, troubled=keys == "abb")
     assert traffic.told()[0].endswith("OK 3; delivered again although acknowledged: 1")
+    assert 1 == len(traffic.told()[1:])
+    assert re.fullmatch(r"  again: [ab]: .* s OK, [\d.]+ s %RETRY%holding-readers-0 at \d+, .*", traffic.told()[1])
     assert rules == [each.rule for each in traffic.verdict().violations]
+
+
+def test_what_held_handles_were_answered_is_counted_by_reason() -> None:
+    refusals = held("20000", "42900", "50001", "42900", keys="abcd").told()[1:]
+    assert ["  2 x TOO_MANY_REQUESTS: why #", "  1 x INTERNAL_SERVER_ERROR: why #"] == refusals
 
 
 @pytest.mark.parametrize(("clients", "program"), [("java", "LAUNCHER"), ("grpc", "PROXY_TRAFFIC")])

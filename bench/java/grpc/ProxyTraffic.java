@@ -31,7 +31,7 @@ import org.apache.rocketmq.client.java.message.MessageViewImpl;
  *              --concurrent-group G --orderly-group G --holding-group G
  * </pre>
  * Lines: {"event":"consuming"}, after which the line "send" is awaited; {"event":"ready"}, {"event":"sent", key, sender, ok},
- * {"event":"delivered", group, key, retry, broker, queue, offset}, {"event":"acked", key, code}, {"event":"stopped"}.  The
+ * {"event":"delivered", group, key, retry, broker, queue, offset}, {"event":"acked", key, code, why}, {"event":"stopped"}.  The
  * line "stop" on standard input ends the sending; its end ends the program.  The sender "fifo" has a message group, each
  * message of "delayed" has a delivery time.  The holding group is a simple consumer that acknowledges each message only
  * some seconds after it came, by the handle of that time; code is what it is answered, "no answer" when it is not.
@@ -154,7 +154,8 @@ public class ProxyTraffic {
     }
 
     static void acknowledge(SimpleConsumer consumer, MessageView view) {
-        consumer.ackAsync(view).whenComplete((done, error) -> print("acked", "key", text(view), "code", code(error)));
+        consumer.ackAsync(view).whenComplete(
+            (done, error) -> print("acked", "key", text(view), "code", code(error), "why", why(error)));
     }
 
     static String code(Throwable error) {
@@ -164,6 +165,16 @@ public class ProxyTraffic {
             }
         }
         return error == null ? "20000" : "no answer: " + error;
+    }
+
+    /** What the status says beside its code. */
+    static String why(Throwable error) {
+        for (Throwable each = error; each != null; each = each.getCause()) {
+            if (each instanceof ClientException) {
+                return String.valueOf(each.getMessage()).replaceFirst("(?s)^\\[[^\\]]*\\] *", "");
+            }
+        }
+        return error == null ? "" : String.valueOf(error);
     }
 
     static String text(MessageView view) {
