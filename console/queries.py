@@ -14,10 +14,11 @@ from typing import Any
 import attrs
 import trio
 
-from understudy.console import consumers, failover_reports, messages, resets, topics
+from understudy.console import consumers, failover_reports, messages, resets, spark_reports, topics
 from understudy.console.gatherer import Gatherer
 from understudy.console.model import memory, waiting
 from understudy.console.resets import Done, ResetError
+from understudy.console.spark_reports import Listing, ReportError
 from understudy.format.names import group_name_error
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import ClientError
@@ -57,12 +58,15 @@ class Queries:
         session: connections to servers.
         gatherer: what is known.
         nursery: moves run in it: one that has begun does not end because whoever asked has gone.
+        reports: folder of the Spark jobs' reports, ``""`` for none.
     """
 
-    def __init__(self, session: Session, gatherer: Gatherer, nursery: trio.Nursery) -> None:
+    def __init__(self, session: Session, gatherer: Gatherer, nursery: trio.Nursery, reports: str = "") -> None:
         self._session = session
         self._nursery = nursery
         self._gatherer = gatherer
+        self._reports_folder = reports
+        self._listing = Listing()
         self._kept: dict[tuple[str, tuple[tuple[str, str], ...]], _Kept] = {}
         self._by_name: dict[str, Query] = {
             "history": self._history,
@@ -74,6 +78,8 @@ class Queries:
             "stuck": self._stuck,
             "failovers": self._failovers,
             "messages": self._messages,
+            "reports": self._reports,
+            "report": self._report,
             "reset": self._preview,
         }
         self._changes: dict[str, Change] = {"reset": self._reset, "undo": self._undo}
@@ -95,7 +101,7 @@ class Queries:
             return kept.value
         try:
             value = await self._by_name[name](fields)
-        except (ClientError, ResetError) as error:
+        except (ClientError, ResetError, ReportError) as error:
             raise QueryError(str(error)) from error
         now = self._session.world.clock.monotonic()
         self._kept = {each: old for each, old in self._kept.items() if now < old.until}
@@ -150,6 +156,19 @@ class Queries:
         if not (begin.isascii() and begin.isdigit() and len(begin) <= _LONGEST_TIME):
             raise QueryError("say what to find: an id, a key, or from which time on")
         return await messages.by_time(self._session, topic, int(begin), _MOST_BY_TIME)
+
+    async def _reports(self, fields: Fields) -> Any:
+        folder = self._reports_folder
+        if folder:
+            look = partial(spark_reports.look, folder, self._listing.known)
+            self._listing = await self._session.world.threads.run(look)
+        return {"configured": bool(folder), **self._listing.to_json()}
+
+    async def _report(self, fields: Fields) -> Any:
+        name = _name(fields, "report")
+        if not self._reports_folder:
+            raise QueryError("this console was started without a folder of reports (--spark-reports)")
+        return await self._session.world.threads.run(partial(spark_reports.one, self._reports_folder, name))
 
     # --- changes -----------------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class ConsoleOptions:
         token: who gives it may change something; ``""``: nobody may.
         names: further names the page is called by.
         session: what requests to servers are signed and secured with.
+        spark_reports: folder of the Spark jobs' reports, ``""`` for none.
     """
 
     host: str
@@ -73,6 +74,7 @@ class ConsoleOptions:
     token: str = ""
     names: tuple[str, ...] = ()
     session: SessionOptions | None = None
+    spark_reports: str = ""
 
 
 class Console:
@@ -110,7 +112,7 @@ class Console:
         async with open_session(self._world, self._options.name_servers, self._options.session) as session:
             self._gatherer = Gatherer(session)
             async with trio.open_nursery() as nursery:
-                self._queries = Queries(session, self._gatherer, nursery)
+                self._queries = Queries(session, self._gatherer, nursery, self._options.spark_reports)
                 nursery.start_soon(self._gatherer.run)
                 nursery.start_soon(self._server.run)
 

@@ -65,6 +65,19 @@ def given_token(option: str | None) -> str:
     return token
 
 
+def given_folder(option: str | None) -> str:
+    """Return the absolute path of the folder of Spark reports that was named, ``""`` for none.
+
+    Raises:
+        UsageError: it is no folder.
+    """
+    if option is None:
+        return ""
+    if not os.path.isdir(option):
+        raise UsageError(f"{option!r} is no folder; name the one that the Spark jobs write to (their --out)")
+    return os.path.abspath(option)
+
+
 def _options(arguments: argparse.Namespace) -> ConsoleOptions:
     servers = ";".join(split_addresses(arguments.namesrvAddr or os.environ.get("NAMESRV_ADDR", "")))
     if not servers:
@@ -80,7 +93,8 @@ def _options(arguments: argparse.Namespace) -> ConsoleOptions:
         )
     tls = ClientFiles().context() if arguments.tls else None
     session = SessionOptions(credentials=credentials(), tls=tls)
-    return ConsoleOptions(arguments.host, arguments.port, servers, token, names, session)
+    reports = given_folder(arguments.spark_reports)
+    return ConsoleOptions(arguments.host, arguments.port, servers, token, names, session, reports)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,6 +121,9 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME",
         help="a further name the page is called by, host or host:port",
+    )
+    parser.add_argument(
+        "--spark-reports", metavar="DIR", help="show the reports that understudy-spark has written below this folder"
     )
     parser.add_argument(
         "-tls", "--tls", action="store_true", help="speak TLS with servers; certificates are not checked"

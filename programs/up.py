@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from understudy.broker.config import Machine
@@ -19,7 +20,7 @@ from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.server import NameServer
 from understudy.programs import command_line, proxy_options
 from understudy.programs.live_table import show_live_table, show_plain_lines
-from understudy.programs.mqconsole import DEFAULT_PORT, given_token
+from understudy.programs.mqconsole import DEFAULT_PORT, given_folder, given_token
 from understudy.programs.up_places import BROKERS, LOOPBACK, Places, check_free, folder_of
 from understudy.programs.version import ShowVersion
 from understudy.runtime.disk import Disk, DiskLockedError
@@ -103,6 +104,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--console-token", metavar="TEXT", help="who gives it on that page may change something (default: nobody may)"
     )
+    parser.add_argument(
+        "--spark-reports",
+        metavar="DIR",
+        help="show on that page the reports that understudy-spark has written below this folder",
+    )
     parser.add_argument("--version", action=ShowVersion)
     parser.add_argument("--plain", action="store_true", help="plain lines even on a terminal")
     arguments = parser.parse_args(argv)
@@ -118,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.console_port,
         )
         places.check()
-        token = given_token(arguments.console_token)
+        token, reports = given_token(arguments.console_token), given_folder(arguments.spark_reports)
         if places.proxy_port:
             proxy_options.load()
     except UsageError as error:
@@ -127,7 +133,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_program(
         "understudy up",
         lambda: serve(
-            command_line.server_world(), places, live=sys.stdout.isatty() and not arguments.plain, token=token
+            command_line.server_world(),
+            places,
+            live=sys.stdout.isatty() and not arguments.plain,
+            token=token,
+            reports=reports,
         ),
         refusals=(ListenError, DiskLockedError, ConfigError, AddBrokerError, TableDamagedError),
     )
@@ -146,7 +156,7 @@ def kept_settings(disk: Disk, folder: str, name: str) -> Properties:
     return read_properties_file(disk, path, None)
 
 
-async def serve(world: World, places: Places, *, live: bool, token: str = "") -> None:
+async def serve(world: World, places: Places, *, live: bool, token: str = "", reports: str = "") -> None:
     """Run everything until cancelled.
 
     Args:
@@ -154,6 +164,7 @@ async def serve(world: World, places: Places, *, live: bool, token: str = "") ->
         places: where it listens and keeps everything; the folder is made when absent.
         live: redraw a table instead of printing lines.
         token: who gives it on the page may change something.
+        reports: folder of Spark jobs' reports that the page shows, ``""`` for none.
 
     Raises:
         OSError: a file in the folder cannot be written.
@@ -173,7 +184,7 @@ async def serve(world: World, places: Places, *, live: bool, token: str = "") ->
             f"{places.folder} is the data of an 'understudy up' that runs; stop it, or name another folder by --data"
         ) from None
     try:
-        await _serve(world, places, live=live, token=token)
+        await _serve(world, places, live, ConsoleOptions(LOOPBACK, 0, places.name_server, token, spark_reports=reports))
     finally:
         lock.release()
 
@@ -202,14 +213,14 @@ async def _run_proxy(
     )
 
 
-async def _start_console(nursery: trio.Nursery, world: World, places: Places, token: str) -> str:
+async def _start_console(nursery: trio.Nursery, world: World, places: Places, options: ConsoleOptions) -> str:
     """Start the page; return what is printed of it."""
     if places.console_port == 0:
         return ""
     ports = (DEFAULT_PORT, 0) if places.console_port is None else (places.console_port,)
     for port in ports:
         try:
-            console = Console(world, ConsoleOptions(LOOPBACK, port, places.name_server, token))
+            console = Console(world, attrs.evolve(options, port=port))
             await console.bind()
         except ListenError:
             if port == ports[-1]:
@@ -220,7 +231,7 @@ async def _start_console(nursery: trio.Nursery, world: World, places: Places, to
     return ""
 
 
-async def _serve(world: World, places: Places, *, live: bool, token: str) -> None:
+async def _serve(world: World, places: Places, live: bool, page: ConsoleOptions) -> None:
     folder, host, listen = places.folder, places.host, places.listen_address
     machine = Machine("localhost", host, os.path.join(folder, "store"), None, None)
     container_keys = kept_settings(world.disk, folder, "container").changed(
@@ -264,7 +275,7 @@ async def _serve(world: World, places: Places, *, live: bool, token: str) -> Non
                 await container.add_broker(broker_keys, source=broker_keys.source)
             if places.proxy_port:
                 await inner.start(_run_proxy, world, places, container)
-            console = await _start_console(inner, world, places, token)
+            console = await _start_console(inner, world, places, page)
             grpc = _grpc_hint(places)
             command_line.boot_line(
                 _HOW_TO_SEND.format(address=places.name_server, folder=folder, grpc=grpc, console=console)

@@ -24,9 +24,9 @@ export function useAsked(path, fields, everyMs = 5000) {
   return found;
 }
 
-export function Asked({ found, children }) {
+export function Asked({ found, children, whom = "the brokers" }) {
   return html`${found.error && html`<p class="trouble" role="alert">${found.error}</p>`}
-    ${found.value ? children(found.value) : !found.error && html`<p class="quiet" role="status">Asking the brokers…</p>`}`;
+    ${found.value ? children(found.value) : !found.error && html`<p class="quiet" role="status">Asking ${whom}…</p>`}`;
 }
 
 export function Missing({ names, what }) {

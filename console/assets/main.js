@@ -8,6 +8,7 @@ import { Failovers } from "./failovers.js";
 import { Messages } from "./messages.js";
 import { Overview } from "./overview.js";
 import { Rates } from "./rates.js";
+import { Reports } from "./reports.js";
 import { Stuck } from "./stuck.js";
 import { Topics } from "./topics.js";
 import { span } from "./words.js";
@@ -21,6 +22,7 @@ const PAGES = [
   ["waiting", "Waiting", Stuck],
   ["failovers", "Failovers", Failovers],
   ["rates", "Rates", Rates],
+  ["reports", "Reports", Reports],
 ];
 const THEME = "understudy-theme";
 

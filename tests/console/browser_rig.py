@@ -67,8 +67,8 @@ def watched(page: Page) -> list[str]:
 
 
 @asynccontextmanager
-async def _console(name_servers: str, port: int) -> AsyncIterator[str]:
-    console = Console(real_world(), ConsoleOptions("127.0.0.1", port, name_servers, TOKEN))
+async def _console(name_servers: str, reports: str) -> AsyncIterator[str]:
+    console = Console(real_world(), ConsoleOptions("127.0.0.1", 0, name_servers, TOKEN, spark_reports=reports))
     await console.bind()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(console.run)
@@ -77,15 +77,16 @@ async def _console(name_servers: str, port: int) -> AsyncIterator[str]:
 
 
 @contextmanager
-def console_of(name_servers: str, *beside: Callable[[], Awaitable[None]]) -> Iterator[str]:
+def console_of(name_servers: str, *beside: Callable[[], Awaitable[None]], reports: str = "") -> Iterator[str]:
     """Serve a console in a thread; yields its address.
 
     Args:
         name_servers: of the cluster that it shows.
         beside: what else runs in that thread as long, such as traffic.
+        reports: folder of Spark jobs' reports.
     """
     with Portal() as portal:
-        held = Held(portal, _console(name_servers, 0))
+        held = Held(portal, _console(name_servers, reports))
         address = held.open().result()
         for each in beside:
             portal.submit(each)

@@ -19,6 +19,7 @@ from understudy.mqclient.admin.topics import TopicSettings
 from understudy.mqclient.api import message, open_producer, real_world
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import open_session
+from understudy.spark_tools.report import Report, Table, as_json
 from understudy.testkit.acting_pair import acting_pair
 from understudy.testkit.blocking import local_cluster
 
@@ -29,9 +30,16 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(browser_path() is None, reason=MISSING),
 ]
-PAGES = ("Overview", "Cluster", "Topics", "Consumers", "Messages", "Waiting", "Failovers", "Rates")
+PAGES = ("Overview", "Cluster", "Topics", "Consumers", "Messages", "Waiting", "Failovers", "Rates", "Reports")
 TOPICS, GROUPS = 1_000, 500
 HOSTILE = '<img src="/icon.svg" onerror="document.title = 1"><script>document.title = 2</script>'
+REPORT = Report(
+    "Offsets of broker-a",
+    "Differ: 2 queues of groups on 2 stores, 1 differ, 1 changes proposed",
+    {"plan": HOSTILE},
+    [],
+    [Table("Offsets", ("group", "offset", "oldest age (ms)"), [("billing", 40, 61_000), (HOSTILE, None, 5)])],
+)
 WAIT_MS = 60_000
 
 
@@ -57,13 +65,17 @@ async def fill(name_servers: str, broker: str, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def large() -> Iterator[str]:
-    """The address of a console before a broker with a thousand topics and five hundred groups."""
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a console before a broker with a thousand topics and five hundred groups, with a Spark report."""
+    reports = tmp_path_factory.mktemp("reports")
+    (reports / "after-failover").mkdir()
+    (reports / "after-failover" / "report.json").write_text(as_json(REPORT))
+    (reports / "report.json").write_text("{")
     with local_cluster() as cluster:
         (name, broker), *_ = cluster.broker_addresses.items()
         assert name.startswith("broker")
         call(partial(fill, cluster.namesrv_address, broker, name))
-        with console_of(cluster.namesrv_address) as address:
+        with console_of(cluster.namesrv_address, reports=str(reports)) as address:
             yield address
 
 
@@ -250,6 +262,19 @@ def test_a_message_is_found_and_what_stands_in_it_is_only_text(page: Page) -> No
     page.get_by_label("Message id").fill(page.locator("details.message summary code").inner_text())
     page.get_by_role("button", name="Find").click()
     page.wait_for_selector("text=No group consumes its topic.")
+
+
+def test_a_spark_report_is_shown_and_what_stands_in_it_is_only_text(page: Page) -> None:
+    go(page, "Reports")
+    page.wait_for_selector("text=report.json is damaged")
+    assert "differ" == page.locator(".list tr.row .state").inner_text().strip()
+    page.get_by_role("link", name="Offsets of broker-a").click()
+    page.wait_for_selector("h2.name")
+    rows = page.locator("#rows-0 tr.row")
+    assert ["billing", "40", "1 min 1 s"] == rows.first.locator("th, td").all_inner_texts()
+    assert [HOSTILE, "–", "0.0 s"] == rows.last.locator("th, td").all_inner_texts()
+    assert HOSTILE == page.locator("dd code").inner_text()
+    assert 0 == page.locator("main img, main script").count()
 
 
 def test_a_group_is_moved_after_a_preview_and_taken_back(page: Page) -> None:

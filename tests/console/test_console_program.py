@@ -20,6 +20,10 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         (["-n", "a:1", "--port", "99999"], "--port 99999: expected a port from 0 to 65535"),
         (["-n", "a:1", "--host", "0.0.0.0"], "other hosts would see the cluster and its messages; give --token"),
         (["-n", "a:1", "--name", "c.example"], "--name c.example: other hosts would see the cluster"),
+        (
+            ["-n", "a:1", "--spark-reports", "no-such"],
+            "'no-such' is no folder; name the one that the Spark jobs write to",
+        ),
         (["-n", "a:1", "--token", "short"], "the token has 5 characters; take 8 or more, it opens the cluster"),
     ],
 )
