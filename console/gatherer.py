@@ -51,11 +51,28 @@ class _Asked:
     depth_busy: bool = False
 
 
+@attrs.define
+class Pace:
+    """How often gatherers of one cluster look that sign as different users: brokers are asked once a second by all.
+
+    Attributes:
+        awake: how many look at the moment.
+    """
+
+    awake: int = 0
+
+    @property
+    def share(self) -> int:
+        """By how much each one looks more seldom than it would alone."""
+        return max(self.awake, 1)
+
+
 class Gatherer:
     """Keeps what is known of one cluster.
 
     Args:
         session: connections to its servers.
+        pace: that of all gatherers of the cluster.
 
     Attributes:
         known: what is known now.
@@ -63,8 +80,9 @@ class Gatherer:
         screen: the first screen as JSON, made once for all who look.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, pace: Pace) -> None:
         self._session = session
+        self._pace = pace
         self._clock = session.world.clock
         self._watchers = 0
         self._watched = Signal()
@@ -90,23 +108,34 @@ class Gatherer:
     async def not_old(self) -> None:
         """Wait for a look when what is known is old, or nothing is; at most as long as a look takes."""
         seen = self.looked.count
-        if self._clock.wall_ms() - self.known.at_ms > _OLD_MS:
-            with self._clock.move_on_after(5 * LOOK_SECONDS):
+        if self._clock.wall_ms() - self.known.at_ms > _OLD_MS * self._pace.share:
+            with self._clock.move_on_after(5 * LOOK_SECONDS * self._pace.share):
                 await self.looked.wait(seen)
 
     async def run(self) -> None:
         """Look until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
-                while not self._watchers and self._clock.monotonic() >= self._until:
+                while not self._watched_now():
                     await self._watched.wait()
-                began = self._clock.monotonic()
+                self._pace.awake += 1
                 try:
-                    await self._look(nursery)
-                except Exception as error:
-                    log.error("a look failed", exc=error)  # whatever a server answered: the next look may be better
-                self.looked.set()
-                await self._clock.sleep_until(began + LOOK_SECONDS)
+                    while self._watched_now():
+                        await self._look_and_wait(nursery)
+                finally:
+                    self._pace.awake -= 1
+
+    def _watched_now(self) -> bool:
+        return bool(self._watchers) or self._clock.monotonic() < self._until
+
+    async def _look_and_wait(self, nursery: trio.Nursery) -> None:
+        began = self._clock.monotonic()
+        try:
+            await self._look(nursery)
+        except Exception as error:
+            log.error("a look failed", exc=error)  # whatever a server answered: the next look may be better
+        self.looked.set()
+        await self._clock.sleep_until(began + LOOK_SECONDS * self._pace.share)
 
     async def _look(self, nursery: trio.Nursery) -> None:
         groups: Mapping[str, GroupAddresses] | None = None
@@ -163,7 +192,7 @@ class Gatherer:
             if look.of_reference:
                 asked.roster_at = now + _ROSTER_AGAIN_SECONDS
             if look.answered and with_replication:
-                asked.replication_at = now + _DEPTH_SECONDS
+                asked.replication_at = now + _DEPTH_SECONDS * self._pace.share
             elif look.answered:
                 look = attrs.evolve(look, replication=self._replication_of(address))
             self._answers[address] = look
@@ -199,7 +228,7 @@ class Gatherer:
                 stuck = await questions.stuck(self._session, address, name)
                 lags = await questions.lags(self._session, address)
                 ended = self._clock.monotonic()
-            asked.depth_at = ended + max(_DEPTH_SECONDS, _DEPTH_SHARE * (ended - began))
+            asked.depth_at = ended + max(_DEPTH_SECONDS, _DEPTH_SHARE * (ended - began)) * self._pace.share
             self.known = memory.with_lag(memory.with_stuck(self.known, name, stuck), name, lags)
             table = await self._session.world.threads.run(partial(lag.ranking, tuple(self.known.lags.values())))
             self.known = attrs.evolve(self.known, ranking=table)

@@ -3,20 +3,21 @@
 * A request must name the page as its address, or as a name that was given: a foreign site whose name was made to point
   here (DNS rebinding) names its own.
 * What is not a page's own address bar comes from a page of ours: browsers say so (``Sec-Fetch-Site``, ``Origin``).
-* A change needs a sign-in with the token. Its cookie is kept from scripts and from requests of other sites, and a
-  change must be JSON besides, which no foreign form can send.
-* A page that other hosts reach, by its address or by a name behind a reverse proxy, shows nothing without sign-in.
+* A change needs a sign-in, with the token or as a user. Its cookie is kept from scripts and from requests of other
+  sites, and a change must be JSON besides, which no foreign form can send.
+* A page that other hosts reach, by its address or by a name behind a reverse proxy, shows nothing without sign-in, and
+  neither does one for users.
 """
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 
 import attrs
 
-MOST_SIGNED_IN = 64
+from understudy.console.sign_ins import SIGNED_IN_SECONDS, SignIns, same
+
 _JSON = "application/json"
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -38,8 +39,9 @@ class Guard:
         port: the real one.
         token: who knows it may change something; ``""``: nobody may.
         names: further names and addresses the page is called by, ``host`` or ``host:port``.
-        closed: nothing is shown without sign-in, as other hosts reach the page.
-        signed_in: cookies of those who gave the token, the oldest first.
+        closed: nothing is shown without sign-in.
+        now: monotonic seconds.
+        sign_ins: cookies of those who have signed in.
     """
 
     host: str
@@ -47,7 +49,8 @@ class Guard:
     token: str = ""
     names: tuple[str, ...] = ()
     closed: bool = False
-    signed_in: list[str] = attrs.field(factory=list)
+    now: Callable[[], float] = attrs.field(kw_only=True)
+    sign_ins: SignIns = attrs.field(factory=SignIns)
 
     def hosts(self) -> frozenset[str]:
         """Return what a Host header may say."""
@@ -91,14 +94,12 @@ class Guard:
         return not self.closed or self.may_change(headers)
 
     def may_change(self, headers: Mapping[str, str]) -> bool:
-        """Return whether whoever asks has given the token, by cookie or as ``Authorization: Bearer``."""
-        if not self.token:
-            return False
+        """Return whether whoever asks has signed in, or gives the token as ``Authorization: Bearer``."""
         kind, _, given = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and _same(given.strip(" \t").encode("latin-1"), self.token):
+        if self.token and kind.lower() == "bearer" and same(given.strip(" \t").encode("latin-1"), self.token):
             return True
-        cookie = self._session_of(headers)
-        return bool(cookie) and any(_same(cookie, each) for each in self.signed_in)
+        cookie = self.cookie_of(headers)
+        return bool(cookie) and self.sign_ins.holds(cookie, self.now())
 
     def sign_in(self, token: str, secret: str) -> str | None:
         """Return the cookie header of a new session; ``None`` when *token* is not the one.
@@ -107,18 +108,22 @@ class Guard:
             token: what was given.
             secret: a fresh random text for the cookie.
         """
-        if not self.token or not _same(token, self.token):
+        if not self.token or not same(token, self.token):
             return None
-        self.signed_in = [*self.signed_in, secret][-MOST_SIGNED_IN:]
-        return f"{self.cookie}={secret}; HttpOnly; SameSite=Strict; Path=/"
+        self.sign_ins.begin(secret, self.now())
+        return self.cookie_for(secret)
+
+    def cookie_for(self, secret: str) -> str:
+        """Return the cookie header of a sign-in."""
+        return f"{self.cookie}={secret}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SIGNED_IN_SECONDS:.0f}"
 
     def sign_out(self, headers: Mapping[str, str]) -> str:
         """End the session that *headers* show; return the cookie header that ends it in the browser."""
-        cookie = self._session_of(headers)
-        self.signed_in = [each for each in self.signed_in if not _same(each, cookie)]
+        self.sign_ins.end(self.cookie_of(headers))
         return f"{self.cookie}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"
 
-    def _session_of(self, headers: Mapping[str, str]) -> str:
+    def cookie_of(self, headers: Mapping[str, str]) -> str:
+        """Return the secret of the sign-in that *headers* show; ``""`` for none."""
         for part in headers.get("cookie", "").split(";"):
             name, _, value = part.strip().partition("=")
             if name == self.cookie:
@@ -133,8 +138,3 @@ def listed_names(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host.lower()
-
-
-def _same(one: str | bytes, other: str) -> bool:
-    given = one if isinstance(one, bytes) else one.encode("utf-8", "surrogatepass")
-    return hmac.compare_digest(given, other.encode("utf-8", "surrogatepass"))

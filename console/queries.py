@@ -24,6 +24,7 @@ from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.session import Session
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 
 log = get_logger("console")
 
@@ -84,6 +85,7 @@ class Queries:
         }
         self._changes: dict[str, Change] = {"reset": self._reset, "undo": self._undo}
         self._done: dict[str, Done] = {}
+        self._ended = Signal()  # moves that have ended
 
     def named(self, name: str) -> Query | None:
         """Return the question called *name*; ``None`` when there is none."""
@@ -92,6 +94,11 @@ class Queries:
     def change(self, name: str) -> Change | None:
         """Return the change called *name*; ``None`` when there is none."""
         return self._changes.get(name)
+
+    async def idle(self) -> None:
+        """Wait until no move is under way."""
+        while not all(done.ended for done in self._done.values()):
+            await self._ended.wait()
 
     async def _once(self, name: str, fields: Fields) -> Any:
         now = self._session.world.clock.monotonic()
@@ -221,9 +228,12 @@ class Queries:
             done.failed.append(f"an answer could not be used: {error!r}")
         finally:
             done.ended = True
+            self._ended.set()
             self._kept.clear()
+            credentials = self._session.options.credentials
             log.warning(
                 "somebody moved a consumer group",
+                by=credentials.access_key if credentials is not None else "who has the token",
                 group=done.group,
                 topic=done.topic,
                 queues=len(done.moves),

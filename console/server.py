@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -15,10 +15,12 @@ import trio
 
 from understudy.console import asset_files
 from understudy.console.asset_files import Asset
-from understudy.console.gatherer import Gatherer
+from understudy.console.gatherer import Gatherer, Pace
 from understudy.console.guard import Guard, Refusal
-from understudy.console.queries import Queries, QueryError
-from understudy.mqclient.session import SessionOptions, open_session
+from understudy.console.queries import QueryError
+from understudy.console.users import SignInError, Users
+from understudy.console.view import Sources, View, open_view
+from understudy.mqclient.session import SessionOptions
 from understudy.runtime.http_server import Answer, HttpLimits, HttpServer, Request
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import is_loopback
@@ -65,6 +67,7 @@ class ConsoleOptions:
         token: who gives it may change something; ``""``: nobody may.
         names: further names the page is called by.
         session: what requests to servers are signed and secured with.
+        users: whoever wants to see anything signs in as a user of the cluster, who signs instead; there is no token.
         spark_reports: folder of the Spark jobs' reports, ``""`` for none.
     """
 
@@ -74,6 +77,7 @@ class ConsoleOptions:
     token: str = ""
     names: tuple[str, ...] = ()
     session: SessionOptions | None = None
+    users: bool = False
     spark_reports: str = ""
 
 
@@ -90,10 +94,14 @@ class Console:
         self._options = options
         self._assets = asset_files.load()
         self._server = HttpServer(world, options.host, options.port, self.answer, LIMITS)
-        closed = others_reach(options.host, options.names)
-        self._guard = Guard(options.host, options.port, options.token, options.names, closed=closed)
-        self._gatherer: Gatherer
-        self._queries: Queries
+        closed = options.users or others_reach(options.host, options.names)
+        now = world.clock.monotonic
+        self._guard = Guard(options.host, options.port, options.token, options.names, closed=closed, now=now)
+        self._sources = Sources(options.name_servers, options.session or SessionOptions(), options.spark_reports)
+        self._users = Users(world, self._sources, self._guard.sign_ins) if options.users else None
+        self._own: View | None = None  # what the console sees by itself
+        whom = "as a user of the cluster" if options.users else "with the token that the console was started with"
+        self._sign_in_first = f"sign in {whom}"
         self._live = 0
 
     @property
@@ -109,12 +117,13 @@ class Console:
 
     async def run(self) -> None:
         """Serve until cancelled; :meth:`bind` first."""
-        async with open_session(self._world, self._options.name_servers, self._options.session) as session:
-            self._gatherer = Gatherer(session)
-            async with trio.open_nursery() as nursery:
-                self._queries = Queries(session, self._gatherer, nursery, self._options.spark_reports)
-                nursery.start_soon(self._gatherer.run)
-                nursery.start_soon(self._server.run)
+        if self._users is None:
+            async with open_view(self._world, self._sources, Pace()) as self._own:
+                await self._server.run()
+            return
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._users.run)
+            nursery.start_soon(self._server.run)
 
     # --- requests ----------------------------------------------------------------------------------------------
 
@@ -137,75 +146,100 @@ class Console:
         if not request.path.startswith("/api/"):
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
         if request.path == "/api/session":
-            return self._session(request)
-        if not self._guard.may_read(request.headers):
-            raise RefusedError(HTTPStatus.UNAUTHORIZED, "sign in with the token that the console was started with")
+            return await self._session(request)
+        view = self._view(request)
+        if view is None:
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, self._sign_in_first)
         if request.method == "POST":
-            return await self._change(request)
+            return await self._change(request, view)
         if request.method != "GET":
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "this is only read")
         if request.path == "/api/live":
-            return self._follow(request)
-        query = self._queries.named(request.path.removeprefix("/api/"))
+            return self._follow(request, view)
+        query = view.queries.named(request.path.removeprefix("/api/"))
         if query is None:
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
         try:
             fields = dict(parse_qsl(request.query, max_num_fields=_MOST_FIELDS))
         except ValueError:
             raise RefusedError(HTTPStatus.BAD_REQUEST, f"at most {_MOST_FIELDS} fields are taken") from None
-        return await self._asked(partial(query, fields))
+        return await self._asked(view, partial(query, fields))
 
-    async def _change(self, request: Request) -> Answer:
-        change = self._queries.change(request.path.removeprefix("/api/"))
+    def _view(self, request: Request) -> View | None:
+        """Return what whoever asks may see; ``None`` for nothing."""
+        if not self._guard.may_read(request.headers):
+            return None
+        return self._own if self._users is None else self._users.view_of(self._guard.cookie_of(request.headers))
+
+    async def _change(self, request: Request, view: View) -> Answer:
+        change = view.queries.change(request.path.removeprefix("/api/"))
         if change is None:
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "this is only read")
         if not self._guard.may_change(request.headers):
-            raise RefusedError(HTTPStatus.FORBIDDEN, "sign in with the token that the console was started with")
-        return await self._asked(partial(change, json_object(request.body)))
+            raise RefusedError(HTTPStatus.FORBIDDEN, self._sign_in_first)
+        return await self._asked(view, partial(change, json_object(request.body)))
 
-    async def _asked(self, question: Callable[[], Awaitable[Any]]) -> Answer:
-        with self._gatherer.watching():
-            await self._gatherer.not_old()
+    async def _asked(self, view: View, question: Callable[[], Awaitable[Any]]) -> Answer:
+        with view.gatherer.watching():
+            await view.gatherer.not_old()
             try:
                 return _json(await question())
             except QueryError as error:
                 raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
 
-    def _session(self, request: Request) -> Answer:
+    async def _session(self, request: Request) -> Answer:
         guard = self._guard
         if request.method == "GET":
+            view = self._view(request)
             return _json(
                 {
                     "token": bool(guard.token),
+                    "users": self._users is not None,
+                    "user": view.user if view is not None and self._users is not None else "",
                     "signedIn": guard.may_change(request.headers),
                     "closed": guard.closed,
-                    "nameServers": self._options.name_servers if guard.may_read(request.headers) else "",
+                    "nameServers": self._options.name_servers if view is not None else "",
                 }
             )
         if request.method == "DELETE":
-            return attrs.evolve(_json({}), headers=(("Set-Cookie", guard.sign_out(request.headers)),))
-        if request.method != "POST":
+            cookie = guard.sign_out(request.headers)
+            if self._users is not None:
+                self._users.left()
+        elif request.method == "POST":
+            cookie = await self._sign_in(json_object(request.body))
+        else:
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "sign in with POST, out with DELETE")
-        if not guard.token:
-            raise RefusedError(HTTPStatus.FORBIDDEN, "this console was started without a token: nothing can be changed")
-        cookie = guard.sign_in(str(json_object(request.body).get("token") or ""), secrets.token_urlsafe(32))
-        if cookie is None:
-            log.warning("somebody gave a wrong token to the console")
-            raise RefusedError(HTTPStatus.FORBIDDEN, "that is not the token")
         return attrs.evolve(_json({}), headers=(("Set-Cookie", cookie),))
+
+    async def _sign_in(self, given: Mapping[str, Any]) -> str:
+        """Return the cookie header of whoever gave the token, or the password of a user."""
+        if self._users is not None:
+            try:
+                secret = await self._users.sign_in(str(given.get("user") or ""), str(given.get("password") or ""))
+            except SignInError as error:
+                if error.wrong:
+                    self._world.tell(log.warning, "somebody gave a wrong password to the console")
+                raise RefusedError(error.status, str(error)) from None
+            return self._guard.cookie_for(secret)
+        if not self._guard.token:
+            raise RefusedError(HTTPStatus.FORBIDDEN, "this console was started without a token: nothing can be changed")
+        cookie = self._guard.sign_in(str(given.get("token") or ""), secrets.token_urlsafe(32))
+        if cookie is None:
+            self._world.tell(log.warning, "somebody gave a wrong token to the console")
+            raise RefusedError(HTTPStatus.FORBIDDEN, "that is not the token")
+        return cookie
 
     # --- live --------------------------------------------------------------------------------------------------
 
-    def _follow(self, request: Request) -> Answer:
+    def _follow(self, request: Request, view: View) -> Answer:
         if self._live >= MOST_LIVE:
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_LIVE} pages are open already; close some")
-        return Answer(
-            content_type=_EVENTS, headers=(("Cache-Control", "no-store"),), parts=partial(self._events, request)
-        )
+        parts = partial(self._events, request, view.gatherer)
+        return Answer(content_type=_EVENTS, headers=(("Cache-Control", "no-store"),), parts=parts)
 
-    async def _events(self, request: Request) -> AsyncGenerator[bytes, None]:
+    async def _events(self, request: Request, gatherer: Gatherer) -> AsyncGenerator[bytes, None]:
         """Send the first screen after each look, and a sign of life when there is none for long, until a sign-out."""
-        gatherer, self._live = self._gatherer, self._live + 1
+        self._live += 1
         try:
             with gatherer.watching():
                 seen = gatherer.looked.count

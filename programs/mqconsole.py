@@ -86,15 +86,18 @@ def _options(arguments: argparse.Namespace) -> ConsoleOptions:
         raise UsageError(f"--port {arguments.port}: expected a port from 0 to {_HIGHEST_PORT}")
     token = given_token(arguments.token)
     names = listed_names(arguments.name)
-    if not token and others_reach(arguments.host, names):
+    if arguments.users and token:
+        raise UsageError("--users and a token: take one; users sign in with their own passwords")
+    if not token and not arguments.users and others_reach(arguments.host, names):
         called = f"--host {arguments.host}" if others_reach(arguments.host, ()) else f"--name {', '.join(names)}"
         raise UsageError(
-            f"{called}: other hosts would see the cluster and its messages; give --token, or set {TOKEN_VARIABLE}"
+            f"{called}: other hosts would see the cluster and its messages; give --users or --token, or set "
+            f"{TOKEN_VARIABLE}"
         )
     tls = ClientFiles().context() if arguments.tls else None
-    session = SessionOptions(credentials=credentials(), tls=tls)
+    session = SessionOptions(credentials=None if arguments.users else credentials(), tls=tls)
     reports = given_folder(arguments.spark_reports)
-    return ConsoleOptions(arguments.host, arguments.port, servers, token, names, session, reports)
+    return ConsoleOptions(arguments.host, arguments.port, servers, token, names, session, arguments.users, reports)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,6 +117,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help=f"who gives it on the page may change something; better in ${TOKEN_VARIABLE}, where no list of processes "
         "shows it (default: nobody may)",
+    )
+    parser.add_argument(
+        "--users",
+        action="store_true",
+        help="whoever opens the page signs in as a user of the cluster (ACL), and sees and changes what that one may",
     )
     parser.add_argument(
         "--name",

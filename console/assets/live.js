@@ -59,8 +59,9 @@ export async function loadSession() {
   return state.session;
 }
 
-export async function signIn(token) {
-  await ask("/api/session", { method: "POST", body: { token } });
+// With the token, or with the name and the password of a user.
+export async function signIn(given) {
+  await ask("/api/session", { method: "POST", body: given });
   await loadSession();
   follow();
 }

@@ -49,24 +49,31 @@ function Theme() {
 function SignIn() {
   const [open, setOpen] = useState(false);
   const [error, setError] = useState("");
-  const field = useRef(null);
+  const [busy, setBusy] = useState(false);
   const session = state.session;
   if (!session || (!session.token && !session.closed)) return html`<span class="quiet">read-only</span>`;
-  if (session.signedIn) return html`<button type="button" onClick=${signOut}>Sign out</button>`;
+  if (session.signedIn) {
+    return html`${session.user && html`<span class="where">${session.user}</span>`}
+      <button type="button" onClick=${signOut}>Sign out</button>`;
+  }
   async function submit(event) {
     event.preventDefault();
+    setBusy(true);
+    setError("");
     try {
-      await signIn(field.current.value);
+      await signIn(Object.fromEntries(new FormData(event.target)));
       setOpen(false);
-      setError("");
     } catch (failed) {
       setError(failed.message);
     }
+    setBusy(false);
   }
   if (!open && !session.closed) return html`<button type="button" onClick=${() => setOpen(true)}>Sign in</button>`;
   return html`<form class="signin" onSubmit=${submit}>
-    <label>Token <input ref=${field} type="password" autocomplete="off" required /></label>
-    <button type="submit">Sign in</button>${error && html`<span role="alert">${error}</span>`}</form>`;
+    ${session.users ? html`<label>User <input name="user" autocomplete="username" spellcheck="false" required /></label>
+      <label>Password <input name="password" type="password" autocomplete="current-password" required /></label>`
+      : html`<label>Token <input name="token" type="password" autocomplete="off" required /></label>`}
+    <button type="submit" disabled=${busy}>Sign in</button>${error && html`<span role="alert">${error}</span>`}</form>`;
 }
 
 function App() {

@@ -6,8 +6,9 @@ from http import HTTPStatus
 
 import pytest
 
-from understudy.console.guard import MOST_SIGNED_IN, Guard, listed_names
+from understudy.console.guard import Guard, listed_names
 from understudy.console.server import others_reach
+from understudy.console.sign_ins import MOST_SIGNED_IN, SIGNED_IN_SECONDS
 
 COOKIE = "understudy-console-8082"
 OWN = {"host": "127.0.0.1:8082"}
@@ -15,7 +16,7 @@ JSON = {"content-type": "application/json"}
 
 
 def guard(token: str = "a long token", **more: object) -> Guard:
-    return Guard("127.0.0.1", 8082, token, **more)  # type: ignore[arg-type]  # checked by the caller's test
+    return Guard("127.0.0.1", 8082, token, **{"now": lambda: 0.0, **more})  # type: ignore[arg-type]  # checked by the caller's test
 
 
 class TestNames:
@@ -98,7 +99,7 @@ class TestSignIn:
         assert page.sign_in("a wrong token", "secret") is None
         assert not page.may_change({"cookie": f"{COOKIE}=secret"})
         cookie = page.sign_in("a long token", "secret")
-        assert cookie == f"{COOKIE}=secret; HttpOnly; SameSite=Strict; Path=/"
+        assert cookie == f"{COOKIE}=secret; HttpOnly; SameSite=Strict; Path=/; Max-Age=28800"
         assert page.may_change({"cookie": f"other=1; {COOKIE}=secret"})
         assert not page.may_change({"cookie": f"{COOKIE}=secre"})
         assert not page.may_change({"cookie": f"{COOKIE}=a long token"})
@@ -119,7 +120,7 @@ class TestSignIn:
         assert page.sign_in("\ud800", "s") is None
 
     def test_two_pages_of_one_host_keep_their_sign_ins_apart(self) -> None:
-        page, other = guard(), Guard("127.0.0.1", 8083, "a long token")
+        page, other = guard(), Guard("127.0.0.1", 8083, "a long token", now=lambda: 0.0)
         cookies = [str(each.sign_in("a long token", f"of-{each.port}")).partition(";")[0] for each in (page, other)]
         headers = {"cookie": "; ".join(cookies)}
         assert page.may_change(headers)
@@ -138,3 +139,13 @@ class TestSignIn:
             page.sign_in("a long token", f"s{number}")
         assert not page.may_change({"cookie": f"{COOKIE}=s0"})
         assert page.may_change({"cookie": f"{COOKIE}=s1"})
+
+    def test_a_sign_in_ends_after_some_hours(self) -> None:
+        times = [0.0]
+        page = guard(now=lambda: times[-1])
+        page.sign_in("a long token", "secret")
+        while times[-1] < SIGNED_IN_SECONDS - 600:
+            times.append(times[-1] + 600)
+            assert page.may_change({"cookie": f"{COOKIE}=secret"})
+        times.append(SIGNED_IN_SECONDS)
+        assert not page.may_change({"cookie": f"{COOKIE}=secret"})

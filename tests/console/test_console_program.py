@@ -18,7 +18,10 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ([], "no name server: add -n host:port or set NAMESRV_ADDR"),
         (["-n", "a:1", "--port", "99999"], "--port 99999: expected a port from 0 to 65535"),
-        (["-n", "a:1", "--host", "0.0.0.0"], "other hosts would see the cluster and its messages; give --token"),
+        (
+            ["-n", "a:1", "--host", "0.0.0.0"],
+            "other hosts would see the cluster and its messages; give --users or --token",
+        ),
         (["-n", "a:1", "--name", "c.example"], "--name c.example: other hosts would see the cluster"),
         (
             ["-n", "a:1", "--spark-reports", "no-such"],

@@ -16,6 +16,7 @@ from trio.testing import MockClock
 from understudy.console.asset_files import load
 from understudy.console.gatherer import Gatherer
 from understudy.console.server import LIMITS, MOST_LIVE
+from understudy.console.sign_ins import IDLE_SECONDS
 from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import SimDisk
@@ -99,7 +100,8 @@ class TestRefusals:
             for path in ("/api/live", "/api/history"):
                 assert 401 == (await browser.ask(path, {"Authorization": ""})).status
             session = (await browser.ask("/api/session", {"Authorization": ""})).json
-            assert {"token": True, "signedIn": False, "closed": True, "nameServers": ""} == session
+            shown = {"signedIn": False, "closed": True, "user": "", "nameServers": ""}
+            assert {"token": True, "users": False, **shown} == session
 
     async def test_signing_in_gives_a_cookie_and_signing_out_ends_it(self, autojump_clock: MockClock) -> None:
         async with page() as browser:
@@ -143,6 +145,30 @@ class TestRefusals:
         async with page() as browser:
             reply = await browser.ask("/api/session", {"Authorization": ""}, method="POST", body={"token": "\ud800"})
             assert (403, "that is not the token") == (reply.status, reply.json["error"])
+
+    async def test_a_sign_in_that_nobody_uses_ends(self, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            nobody = {"Authorization": ""}
+            reply = await browser.ask("/api/session", nobody, method="POST", body={"token": TOKEN})
+            held = {**nobody, "Cookie": reply.headers["set-cookie"].partition(";")[0]}
+            await trio.sleep(IDLE_SECONDS - 60)
+            assert 200 == (await browser.ask("/api/history", held)).status
+            await trio.sleep(IDLE_SECONDS + 60)
+            assert 401 == (await browser.ask("/api/history", held)).status
+
+    async def test_very_many_wrong_tokens_are_few_lines_in_the_log(
+        self, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with page() as browser:
+            for count in (20, 1):
+                for number in range(count):
+                    wrong = {"token": f"wrong token {number}"}
+                    assert 403 == (await browser.ask("/api/session", method="POST", body=wrong)).status
+                await trio.sleep(5)
+        lines = [record.getMessage() for record in caplog.records if "a wrong token" in record.getMessage()]
+        told = sum(int(line.rpartition("left_out=")[2]) for line in lines if "left_out=" in line)
+        assert (4, 21) == (len(lines), len(lines) + told)
+        assert "wrong token 1" not in caplog.text
 
     async def test_a_console_without_token_takes_none(self, autojump_clock: MockClock) -> None:
         async with page(token="") as browser:
