@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.format.names import RETRY_PREFIX
+from understudy.format import names
 from understudy.mqclient.admin import messages
-from understudy.mqclient.errors import ClientError
+from understudy.mqclient.errors import ClientError, RouteNotFoundError
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.pull import PullRequest, PullStatus, offset_at, pull
 from understudy.mqclient.queue import MessageQueue
@@ -20,10 +20,19 @@ MOST_FOUND = 200
 MOST_QUEUES = 256
 MOST_BODY_BYTES = 64 << 10
 MOST_TRACKS = 50
+MOST_STEPS = 200
+_TRACED_BEFORE_MS = 3_600_000  # clocks of clients differ
 
 
-async def by_id(session: Session, topic: str, message_id: str) -> dict[str, Any]:
-    """Return the message with *message_id*, what each group that consumes its topic made of it, and its retries."""
+async def by_id(session: Session, topic: str, message_id: str, trace_topic: str) -> dict[str, Any]:
+    """Return the message with *message_id*: what each group made of it, its retries, and what clients traced of it.
+
+    Args:
+        session: asks the brokers.
+        topic: whose message.
+        message_id: unique id, or one that says where it is stored.
+        trace_topic: where clients trace.
+    """
     found = await messages.find_by_id(session, topic, message_id)
     rows = []
     for message in found[:MOST_TRACKS]:
@@ -38,6 +47,7 @@ async def by_id(session: Session, topic: str, message_id: str) -> dict[str, Any]
                 for each in tracks[:MOST_TRACKS]
             ]
             row["retries"] = await _retries(session, message, [each.group for each in tracks[:MOST_TRACKS]])
+        row |= await _trace(session, message, trace_topic)
         rows.append(row)
     return {"rows": rows}
 
@@ -93,25 +103,54 @@ async def _of_queue(session: Session, queue: MessageQueue, begin_ms: int, count:
 
 
 async def _retries(session: Session, message: ReceivedMessage, groups: list[str]) -> list[dict[str, Any]]:
-    """Return the copies of *message* that stand in the retry topics of *groups*."""
+    """Return the copies of *message* that stand where *groups* get it again, or among the dead letters."""
     found = []
     for group in groups:
-        try:
-            copies = await messages.find(
-                session, f"{RETRY_PREFIX}{group}", message.message_id, kind="U", max_messages=32
-            )
-        except ClientError:
-            continue  # the group never gave anything back
-        found += [
-            {
-                "group": group,
-                "times": copy.reconsume_times,
-                "storedAt": copy.store_timestamp_ms,
-                "queueOffset": copy.queue_offset,
-            }
-            for copy in copies
-        ]
+        places = (
+            names.retry_topic(group),
+            *(names.pop_retry_topic(group, message.topic, second_form=second) for second in (False, True)),
+            names.dead_letter_topic(group),
+        )
+        for place in places:
+            try:
+                copies = await messages.find(session, place, message.message_id, kind="U", max_messages=32)
+            except ClientError:
+                continue  # the group never gave anything back in that way
+            found += [
+                {
+                    "group": group,
+                    "topic": place,
+                    "dead": place == places[-1],
+                    "times": copy.reconsume_times,
+                    "storedAt": copy.store_timestamp_ms,
+                    "queueOffset": copy.queue_offset,
+                }
+                for copy in copies
+            ]
     return sorted(found, key=lambda each: (each["group"], each["storedAt"]))
+
+
+async def _trace(session: Session, message: ReceivedMessage, topic: str) -> dict[str, Any]:
+    """Return the steps that clients have traced of *message*, the earliest first, or why they are not known."""
+    begin_ms = max(message.born_timestamp_ms - _TRACED_BEFORE_MS, 0)
+    try:
+        found = await messages.trace(session, message.message_id, topic, begin_ms=begin_ms)
+    except RouteNotFoundError:
+        return {"traceMissing": f"no broker has the topic {topic}; traceTopicEnable=true makes the usual one"}
+    except ClientError as error:
+        return {"traceMissing": str(error)}
+    steps: list[dict[str, Any]] = [
+        {
+            "kind": each.step.kind,
+            "group": each.step.group,
+            "host": each.host,
+            "at": each.step.time_ms,
+            "tookMs": each.step.cost_ms,
+            "success": each.step.success,
+        }
+        for each in found
+    ]
+    return {"trace": sorted(steps, key=lambda each: each["at"])[:MOST_STEPS], "stepsCut": len(steps) > MOST_STEPS}
 
 
 def shown(message: ReceivedMessage) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from understudy.console.gatherer import Gatherer
 from understudy.console.model import memory, waiting
 from understudy.console.resets import Done, ResetError
 from understudy.console.spark_reports import Listing, ReportError
-from understudy.format.names import group_name_error
+from understudy.format.names import TRACE_TOPIC, group_name_error, topic_name_error
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.session import Session
@@ -156,7 +156,10 @@ class Queries:
     async def _messages(self, fields: Fields) -> Any:
         topic = _name(fields, "topic", "topic")
         if fields.get("id"):
-            return await messages.by_id(self._session, topic, _name(fields, "message id", "id"))
+            trace_topic = fields.get("traceTopic") or TRACE_TOPIC
+            if topic_name_error(trace_topic) is not None:
+                raise QueryError("where clients trace is no name of a topic")
+            return await messages.by_id(self._session, topic, _name(fields, "message id", "id"), trace_topic)
         if fields.get("key"):
             return await messages.by_key(self._session, topic, _name(fields, "key", "key"))
         begin = fields.get("from", "")

@@ -6,12 +6,13 @@ from typing import Any
 
 import attrs
 
-from understudy.format.message_traces import CONSUMED, PUBLISHED, TraceStep, steps_of
+from understudy.format.message_traces import CONSUMED, PUBLISHED
 from understudy.format.names import TRACE_TOPIC
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import needed, value
 from understudy.mqadmin.text import seconds_text
 from understudy.mqclient.admin import messages
+from understudy.mqclient.admin.messages import Traced
 
 _ROW = "%-10s %-20s %-20s %-20s %-10s %-10s"
 _HEADS = {
@@ -32,37 +33,31 @@ _HEADS = {
 async def query_msg_trace_by_id(context: Context) -> Any:
     values = context.values
     topic, message_id = values.text("t", TRACE_TOPIC), values["i"]
-    found = await messages.find(
+    steps = await messages.trace(
         context.session,
-        topic,
         message_id,
-        kind="K",
+        topic,
         max_messages=values.number("c", 64),
         begin_ms=values.number("b", 0),
         end_ms=values.number("e", messages.LATEST_MS),
     )
-    steps = [
-        (step, str(message.born_host).rpartition(":")[0])
-        for message in found
-        for step in steps_of(message.body.decode("utf-8", "replace"))
-        if step.message_id == message_id
-    ]
     if not steps:
         raise CommandFailedError(f"topic {topic} tells nothing of message {message_id}: do its clients trace?")
-    for step, host in steps:
-        if step.kind == PUBLISHED:
-            _print(context, PUBLISHED, [(step, host)])
-    consumed = [row for row in steps if row[0].kind == CONSUMED]
-    for group in dict.fromkeys(step.group for step, _ in consumed):
-        _print(context, CONSUMED, [row for row in consumed if row[0].group == group])
-    return [{**attrs.asdict(step), "clientHost": host} for step, host in steps]
+    for each in steps:
+        if each.step.kind == PUBLISHED:
+            _print(context, PUBLISHED, [each])
+    consumed = [each for each in steps if each.step.kind == CONSUMED]
+    for group in dict.fromkeys(each.step.group for each in consumed):
+        _print(context, CONSUMED, [each for each in consumed if each.step.group == group])
+    return [{**attrs.asdict(each.step), "clientHost": each.host} for each in steps]
 
 
-def _print(context: Context, kind: str, rows: list[tuple[TraceStep, str]]) -> None:
+def _print(context: Context, kind: str, rows: list[Traced]) -> None:
     context.output.line(_ROW % _HEADS[kind])
-    for step, host in rows:
+    for each in rows:
+        step = each.step
         status = "success" if step.success else "failed"
         word = "Pub" if kind == PUBLISHED else "Sub"
         time = seconds_text(step.time_ms)
-        context.output.line(_ROW % (word, step.group, host, time, f"{step.cost_ms}ms", status))
+        context.output.line(_ROW % (word, step.group, each.host, time, f"{step.cost_ms}ms", status))
     context.output.line()

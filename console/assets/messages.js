@@ -2,7 +2,7 @@
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { query } from "./live.js";
-import { bytes, clock, count, date, plural, when } from "./words.js";
+import { bytes, clock, count, date, millis, plural, when } from "./words.js";
 
 const WAYS = [["id", "id"], ["key", "key"], ["time", "time"]];
 const STATES = {
@@ -10,6 +10,8 @@ const STATES = {
   PULL: "pulls, which brokers do not follow", NOT_ONLINE: "not online", CONSUME_BROADCASTING: "broadcast",
   UNKNOWN: "unknown",
 };
+const STEPS = { Pub: "sent", SubAfter: "consumed", EndTransaction: "decided" };
+const TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC";
 const local = (ms) => `${date(ms)}T${clock(ms)}`;
 
 export function Messages({ fields }) {
@@ -17,6 +19,7 @@ export function Messages({ fields }) {
   const [found, setFound] = useState({ rows: null, error: "", busy: false });
   const [topic, setTopic] = useState(fields.topic || "");
   const [wanted, setWanted] = useState("");
+  const [traced, setTraced] = useState(TRACE_TOPIC);
 
   function turn(name) {
     setWay(name);
@@ -28,6 +31,7 @@ export function Messages({ fields }) {
     const asked = { topic: topic.trim() };
     if (way === "time") asked.from = String(new Date(wanted).getTime());
     else asked[way] = wanted.trim();
+    if (way === "id") asked.traceTopic = traced.trim();
     setFound({ rows: null, error: "", busy: true });
     try {
       const answer = await query("messages", asked);
@@ -45,6 +49,7 @@ export function Messages({ fields }) {
       <label>${way === "id" ? "Message id" : way === "key" ? "Key" : "Stored from"}
         <input required spellcheck="false" type=${way === "time" ? "datetime-local" : "text"} value=${wanted}
           step=${way === "time" ? 1 : undefined} onInput=${(event) => setWanted(event.target.value)} /></label>
+      ${way === "id" && html`<label>Traced in <input type="text" value=${traced} spellcheck="false" onInput=${(event) => setTraced(event.target.value)} /></label>`}
       <button type="submit" disabled=${found.busy}>Find</button>
     </form>
     ${found.busy && html`<p class="quiet" role="status">Asking the brokers…</p>`}
@@ -71,8 +76,26 @@ function Message({ message, open }) {
         each.why ? html` <small>${each.why}</small>` : ""}</li>`)}</ul>` : html`<p class="quiet">No group consumes its topic.</p>`}`}
     ${message.tracksMissing && html`<p class="unknown">Who consumed it is not told: ${message.tracksMissing}</p>`}
     ${message.retries && message.retries.length > 0 && html`<h3>Retries</h3>
-      <ul>${message.retries.map((each) => html`<li key=${each.group + each.storedAt}><b>${each.group}</b>: given back for the ${count(each.times)}. time, ${when(each.storedAt)}</li>`)}</ul>`}
+      <ul>${message.retries.map((each) => html`<li key=${each.topic + each.storedAt}><b>${each.group}</b>: ${each.dead
+        ? html`a dead letter after ${plural(each.times, "retry", "retries")}` : html`given back for the ${count(each.times)}. time`}, ${when(each.storedAt)}
+        <small><code>${each.topic}</code></small></li>`)}</ul>`}
+    <${Trace} message=${message} />
     <h3>Properties</h3>
     <dl>${Object.entries(message.properties).map(([name, text]) => html`<dt key=${name}><code>${name}</code></dt><dd key=${`${name} text`}><code>${text}</code></dd>`)}</dl>
   </details>`;
+}
+
+// What the clients themselves told of it.
+function Trace({ message }) {
+  if (message.traceMissing) return html`<h3>Trace</h3><p class="unknown">Not told: ${message.traceMissing}</p>`;
+  if (!message.trace) return null;
+  return html`<h3>Trace</h3>
+    ${message.trace.length ? html`<div class="wide"><table aria-label="Trace">
+      <thead><tr><th scope="col">Step</th><th scope="col">Group</th><th scope="col">Client</th><th scope="col">When</th>
+        <th scope="col" class="number">Took</th><th scope="col">Ended</th></tr></thead>
+      <tbody>${message.trace.map((each, place) => html`<tr key=${place} class=${each.success ? "" : "acting"}><th scope="row">${STEPS[each.kind] || each.kind}</th>
+        <td>${each.group || "–"}</td><td><code>${each.host}</code></td><td>${when(each.at)}</td><td class="number">${millis(each.tookMs)}</td>
+        <td>${each.success ? (each.kind === "EndTransaction" ? "committed" : "well") : each.kind === "EndTransaction" ? "not committed" : "failed"}</td></tr>`)}</tbody></table></div>`
+      : html`<p class="quiet">Its clients told nothing of it there; they trace only when they are told to.</p>`}
+    ${message.stepsCut && html`<p class="quiet">Only the first of its steps.</p>`}`;
 }

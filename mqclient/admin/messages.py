@@ -6,6 +6,8 @@ from typing import Any
 
 import attrs
 
+from understudy.format.message_traces import TraceStep, steps_of
+from understudy.format.names import TRACE_TOPIC
 from understudy.format.unique_id import time_of
 from understudy.mqclient.admin.groups import consume_stats, consumer_connection
 from understudy.mqclient.admin.topics import consuming_groups
@@ -16,6 +18,19 @@ from understudy.mqclient.session import Session, json_body
 from understudy.remoting.codes import RequestCode, ResponseCode
 
 LATEST_MS = 0x7FFFFFFFFFFFFFFF
+
+
+@attrs.frozen
+class Traced:
+    """What a client told of a message.
+
+    Attributes:
+        step: what it did.
+        host: address of the client, as its broker saw it.
+    """
+
+    step: TraceStep
+    host: str
 
 
 @attrs.frozen
@@ -138,6 +153,34 @@ async def find_by_id(session: Session, topic: str, message_id: str) -> list[Rece
     if not found and begin_ms:
         found = await find(session, topic, message_id, kind="U", max_messages=32)
     return found
+
+
+async def trace(
+    session: Session,
+    message_id: str,
+    topic: str = TRACE_TOPIC,
+    *,
+    max_messages: int = 64,
+    begin_ms: int = 0,
+    end_ms: int = LATEST_MS,
+) -> list[Traced]:
+    """Return what clients told of a message, in the order in which it was stored.
+
+    Args:
+        session: the client below.
+        message_id: unique id of the message.
+        topic: where clients trace.
+        max_messages: most trace messages of one broker.
+        begin_ms: wall time from which to search.
+        end_ms: wall time up to which to search.
+    """
+    found = await find(session, topic, message_id, max_messages=max_messages, begin_ms=begin_ms, end_ms=end_ms)
+    return [
+        Traced(step, str(message.born_host).rpartition(":")[0])
+        for message in found
+        for step in steps_of(message.body.decode("utf-8", "replace"))
+        if step.message_id == message_id
+    ]
 
 
 async def tracks(session: Session, message: ReceivedMessage) -> list[Track]:

@@ -67,8 +67,8 @@ def watched(page: Page) -> list[str]:
 
 
 @asynccontextmanager
-async def _console(name_servers: str, reports: str) -> AsyncIterator[str]:
-    console = Console(real_world(), ConsoleOptions("127.0.0.1", 0, name_servers, TOKEN, spark_reports=reports))
+async def _console(options: ConsoleOptions) -> AsyncIterator[str]:
+    console = Console(real_world(), options)
     await console.bind()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(console.run)
@@ -77,16 +77,21 @@ async def _console(name_servers: str, reports: str) -> AsyncIterator[str]:
 
 
 @contextmanager
-def console_of(name_servers: str, *beside: Callable[[], Awaitable[None]], reports: str = "") -> Iterator[str]:
+def console_of(
+    name_servers: str, *beside: Callable[[], Awaitable[None]], reports: str = "", users: bool = False
+) -> Iterator[str]:
     """Serve a console in a thread; yields its address.
 
     Args:
         name_servers: of the cluster that it shows.
         beside: what else runs in that thread as long, such as traffic.
         reports: folder of Spark jobs' reports.
+        users: it is for users of the cluster, not for who has the token.
     """
     with Portal() as portal:
-        held = Held(portal, _console(name_servers, reports))
+        token = "" if users else TOKEN
+        options = ConsoleOptions("127.0.0.1", 0, name_servers, token, users=users, spark_reports=reports)
+        held = Held(portal, _console(options))
         address = held.open().result()
         for each in beside:
             portal.submit(each)

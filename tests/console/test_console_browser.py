@@ -40,6 +40,11 @@ REPORT = Report(
     [],
     [Table("Offsets", ("group", "offset", "oldest age (ms)"), [("billing", 40, 61_000), (HOSTILE, None, 5)])],
 )
+USERS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"root","password":"a long secret"}',
+}
 WAIT_MS = 60_000
 
 
@@ -243,6 +248,29 @@ def test_signing_in_with_a_wrong_token_says_so(page: Page) -> None:
     page.get_by_role("button", name="Sign in").wait_for()
 
 
+def test_users_of_the_cluster_sign_in_and_are_named(chromium: Browser) -> None:
+    with local_cluster(broker_config=USERS) as cluster, console_of(cluster.namesrv_address, users=True) as address:
+        page = chromium.new_page()
+        page.set_default_timeout(WAIT_MS)
+        wrong = watched(page)
+        page.goto(address)
+        page.wait_for_selector("text=Sign in to see the cluster.")
+        page.get_by_label("User").fill("root")
+        page.get_by_label("Password").fill("a wrong one")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("[role=alert]:has-text('the brokers refuse that user and password')")
+        page.get_by_label("Password").fill("a long secret")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("tr[data-group]")
+        assert "root" in page.locator("header").inner_text()
+        assert "a long secret" not in page.content()
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_selector("text=Sign in to see the cluster.")
+        assert 0 == page.locator("tr[data-group]").count()
+        page.close()
+        assert [] == wrong
+
+
 def find(page: Page, topic: str, way: str, wanted: str) -> None:
     go(page, "Messages")
     page.get_by_label("Topic").fill(topic)
@@ -262,6 +290,8 @@ def test_a_message_is_found_and_what_stands_in_it_is_only_text(page: Page) -> No
     page.get_by_label("Message id").fill(page.locator("details.message summary code").inner_text())
     page.get_by_role("button", name="Find").click()
     page.wait_for_selector("text=No group consumes its topic.")
+    # and that its clients trace nothing, or elsewhere
+    page.wait_for_selector("text=Not told: no broker has the topic RMQ_SYS_TRACE_TOPIC")
 
 
 def test_a_spark_report_is_shown_and_what_stands_in_it_is_only_text(page: Page) -> None:

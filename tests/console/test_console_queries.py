@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlencode
 
 import attrs
@@ -16,9 +17,11 @@ from understudy.console import queries
 from understudy.console.resets import ResetError, moves_of, target_ms
 from understudy.console.server import Console, ConsoleOptions
 from understudy.mqclient.admin import cluster, groups
-from understudy.mqclient.api import SendResult, message, open_producer, real_world
+from understudy.mqclient.api import ProducerOptions, SendResult, message, open_producer, real_world
+from understudy.mqclient.message import split_offset_message_id
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import open_session
+from understudy.remoting.codes import RequestCode
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import eventually
 
@@ -52,13 +55,14 @@ class Shop:
 
 
 @asynccontextmanager
-async def shop() -> AsyncIterator[Shop]:
+async def shop(keys: Mapping[str, str] | None = None) -> AsyncIterator[Shop]:
     """Five messages in one queue, of which a group has consumed two."""
     world = real_world()
-    async with LocalCluster() as local:
+    tracing = ProducerOptions(enable_message_trace=bool(keys))
+    async with LocalCluster(broker_config=keys) as local:
         (name,) = local.brokers
         began_ms = int(time.time() * 1000)
-        async with open_producer(world, local.namesrv_address, "checkout") as producer:
+        async with open_producer(world, local.namesrv_address, "checkout", tracing) as producer:
             sent = [await producer.send(message(TOPIC, HOSTILE.encode(), keys="order-1"))]
             queue = sent[0].queue
             sent += [
@@ -117,6 +121,47 @@ UNKNOWN = [
     ("reset", {"group": GROUP, "topic": TOPIC, "to": "soon"}, "say where to: begin, end, or a time"),
     ("reset", {"group": "strangers", "topic": TOPIC, "to": "end"}, "strangers has no progress on Orders"),
 ]
+
+
+async def test_a_message_shows_what_its_clients_traced_and_where_it_came_again() -> None:
+    async with shop({"traceTopicEnable": "true"}) as shop_:
+        first = shop_.sent[0]
+
+        async def row() -> dict[str, Any]:
+            reply = await shop_.get("messages", topic=TOPIC, id=first.message_id)
+            (found,) = reply.json["rows"]
+            return dict(found)
+
+        # given a message that its group gave back, and gave up then
+        async with open_session(real_world(), shop_.name_servers) as session:
+            _, offset = split_offset_message_id((await row())["offsetId"])
+            for level in (1, -1):
+                ext = {"group": GROUP, "originTopic": TOPIC, "originMsgId": first.message_id, "offset": offset}
+                ext |= {"delayLevel": level, "unitMode": False, "maxReconsumeTimes": 16}
+                await session.call(shop_.broker_address, RequestCode.CONSUMER_SEND_MSG_BACK, ext)
+
+        async def came_again() -> bool:
+            await trio.sleep(1.1)  # the same question within a second has the same answer
+            found = await row()
+            return bool(found["trace"]) and len(found["retries"]) == 2
+
+        await eventually(came_again)
+        found = await row()
+        # then it is seen where it stands now
+        assert [(f"%DLQ%{GROUP}", True), (f"%RETRY%{GROUP}", False)] == sorted(
+            (each["topic"], each["dead"]) for each in found["retries"]
+        )
+        # and what its producer told of it
+        (step,) = found["trace"]
+        assert ("Pub", "checkout", "127.0.0.1", True) == tuple(
+            step[name] for name in ("kind", "group", "host", "success")
+        )
+        # when clients trace elsewhere, then that is said, and not that nothing was traced
+        elsewhere = await shop_.get("messages", topic=TOPIC, id=first.message_id, traceTopic="elsewhere")
+        (other,) = elsewhere.json["rows"]
+        assert ("trace" in other, True) == (False, "no broker has the topic elsewhere" in other["traceMissing"])
+        refused = await shop_.get("messages", topic=TOPIC, id=first.message_id, traceTopic="no topic!")
+        assert (422, "where clients trace is no name of a topic") == (refused.status, refused.json["error"])
 
 
 async def test_what_cannot_be_found_is_one_sentence() -> None:

@@ -35,7 +35,6 @@ KEYS = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
     "initAuthenticationUser": '{"username":"root","password":"the root\'s secret"}',
-    "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"inner secret"}',
 }
 RIGHTS = {
     VIEWER: (("Cluster:*", "Get"), ("Topic:*", "Get"), ("Group:*", "Get")),
