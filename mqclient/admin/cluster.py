@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -211,8 +211,8 @@ async def put_value(session: Session, namespace: str, key: str, value: str) -> N
         key: to be set.
         value: its new value.
     """
-    for address in name_servers(session):
-        await session.call(address, RequestCode.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
+    ext = {"namespace": namespace, "key": key, "value": value}
+    await tell_name_servers(session, RequestCode.PUT_KV_CONFIG, ext)
 
 
 async def get_value(session: Session, namespace: str, key: str) -> str | None:
@@ -227,8 +227,28 @@ async def get_value(session: Session, namespace: str, key: str) -> str | None:
 
 async def delete_value(session: Session, namespace: str, key: str) -> None:
     """Remove a value from every name server."""
+    await tell_name_servers(session, RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})
+
+
+async def tell_name_servers(session: Session, code: RequestCode, ext: Mapping[str, object]) -> None:
+    """Have every name server change something; one that is away keeps the others from nothing.
+
+    Args:
+        session: the client.
+        code: of the request.
+        ext: fields of its header.
+
+    Raises:
+        ClientError: one of them did not take it.
+    """
+    failed: ClientError | None = None
     for address in name_servers(session):
-        await session.call(address, RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})
+        try:
+            await session.call(address, code, ext)
+        except ClientError as error:
+            failed = error
+    if failed is not None:
+        raise failed
 
 
 def name_servers(session: Session) -> list[str]:

@@ -9,7 +9,7 @@ import attrs
 
 from understudy.format.json_dialect import dumps
 from understudy.format.names import DEFAULT_TOPIC
-from understudy.mqclient.admin.cluster import cluster_info, name_servers
+from understudy.mqclient.admin.cluster import cluster_info, tell_name_servers
 from understudy.mqclient.admin.paging import PagedTable, all_rows
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.offsets import parse_queue
@@ -118,8 +118,8 @@ async def delete_topic_in_broker(session: Session, address: str, topic: str) -> 
 
 async def delete_topic_in_name_servers(session: Session, topic: str, cluster: str | None = None) -> None:
     """Remove the route of *topic* from every name server, of one cluster or of all."""
-    for address in name_servers(session):
-        await session.call(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic, "clusterName": cluster})
+    ext = {"topic": topic, "clusterName": cluster}
+    await tell_name_servers(session, RequestCode.DELETE_TOPIC_IN_NAMESRV, ext)
 
 
 async def topic_stats(session: Session, topic: str, addresses: Iterable[str] | None = None) -> TopicStats:

@@ -39,6 +39,7 @@ from understudy.security.settings import SecuritySettings, read_security
 from understudy.security.signature import Credentials, signed_fields
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import eventually, until
 
 DATA = Path(__file__).parent.parent / "data" / "security"
@@ -169,6 +170,34 @@ async def test_a_user_without_rules_may_nothing_and_one_with_rules_what_they_say
     await root.done(3002, {"username": "bob"}, {"username": "bob", "userStatus": "disable"})
     answer = await bob.ask(310, send, b"hello")
     assert (16, "User:bob is disabled.") == (answer.code, answer.remark)
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.covers("R318")
+async def test_a_topic_is_deleted_by_those_who_may_and_untouched_by_others(
+    tmp_path: Path, nursery: trio.Nursery, client: RemotingClient
+) -> None:
+    broker = await start_broker(tmp_path, nursery)
+    root = Caller(client, broker.identity.address, ROOT)
+    send = {"b": "orders", "a": "p", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+    await root.done(17, topic_fields("orders", 1))
+    await root.done(310, send, "hello")
+    # given one who may do everything with the topic but that
+    bob = await with_bob(root, ("Topic:orders", "Pub Sub Create Update Get List"))
+    # when it is deleted by that one, by a wrong password or by nobody, in either form of the request
+    nobody, wrong = root.by(None), root.by(Credentials("rocketmq", "87654321"))
+    for caller in (bob, nobody, wrong):
+        for topic in ("orders", "orders,others"):
+            assert 16 == (await caller.ask(215, {"topic": topic})).code
+    # then nothing has changed
+    kept = await root.done(30, {"topic": "orders", "queueId": "0"})
+    assert "1" == (kept.ext or {})["offset"]
+    await root.done(351, {"topic": "orders"})
+    # when it is allowed, then it goes
+    entry = {"resource": "Topic:orders", "actions": ["Delete"], "decision": "Allow"}
+    await root.done(3007, {"subject": "User:bob"}, {"subject": "User:bob", "policies": [{"entries": [entry]}]})
+    await bob.done(215, {"topic": "orders"})
+    assert 0 != (await root.ask(351, {"topic": "orders"})).code
     nursery.cancel_scope.cancel()
 
 
