@@ -100,7 +100,7 @@ class Broker:
         first_reads, first_read_questions: which consumers a slave asks its master about, and who asks.
         acknowledgements: sends that wait for the disk or for copies.
         own_log: puts due messages into the store.
-        schedule: the service of delayed messages.
+        schedule, delay_levels: the service of delayed messages, and what it reads.
         transactions: half messages, and what is decided about them.
         timing, timer: the service of timer messages, and what it runs.
         orders: what was popped in order.
@@ -229,7 +229,7 @@ class Broker:
         self.transactions = Transactions(transaction_parts(self))
         self.services = BrokerServices()
         self.roles = Roles(self, open_rules)
-        levels = DelayLevels(
+        levels = self.delay_levels = DelayLevels(
             world.clock,
             store,
             self.schedule_progress,

@@ -15,6 +15,7 @@ from understudy.broker import delay
 from understudy.broker.deferred import NEVER, Found, Item
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.inner import InnerMessage, copy_of
+from understudy.broker.left_out import LeftOut
 from understudy.format import names
 from understudy.format.record import Record, RecordError, decode_records
 from understudy.runtime.clock import Clock
@@ -41,6 +42,7 @@ class DelayLevels:
 
     Attributes:
         announce: called with a level and the time in milliseconds when its newest message is due.
+        left_out: what is passed and not delivered, by level and queue offset.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class DelayLevels:
         self._delivered = delivered
         self._clocks = {level: delay.LevelClock() for level in range(1, len(self._levels_ms) + 1)}
         self.announce: Callable[[int, float], None] = lambda level, due_ms: None
+        self.left_out = LeftOut()
 
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
@@ -100,6 +103,7 @@ class DelayLevels:
     def move(self, level: int, position: int) -> None:
         """Note that everything of *level* before *position* is delivered."""
         self._progress.update(level, position)
+        self.left_out.moved(level, position)
 
     def stored(self, message: InnerMessage) -> None:
         """Count a delivered message."""
@@ -125,7 +129,7 @@ class DelayLevels:
                         log.error("damaged delayed message skipped", level=level, offset=at, error=error)
                         at += 1
                     return Found(tuple(items), at, None)
-                items += [Item(record.queue_offset, _due_message(level, record)) for record in records]
+                items += [Item(record.queue_offset, self._message(level, record)) for record in records]
                 at = records[-1].queue_offset + 1
                 left_bytes -= found.size_bytes
             if reading.due_ms is not None:
@@ -135,6 +139,11 @@ class DelayLevels:
                     return Found(tuple(items), at, NEVER)
                 at = found.next_begin_offset
         return Found(tuple(items), at, None)
+
+    def _message(self, level: int, record: Record) -> InnerMessage | None:
+        if self.left_out.meets(level, record.queue_offset, record.queue_offset):
+            return None
+        return _due_message(level, record)
 
 
 class _Reading:

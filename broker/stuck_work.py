@@ -21,6 +21,12 @@ KINDS = (HALF, POP, TIMER, DELAY)
 LATE_MS = 5_000
 """Work that is overdue by less is on its way."""
 NOTHING_WRONG = "nothing is wrong: "
+_QUEUES = {POP: "revive queue", TIMER: "timer queue", DELAY: "delay level"}
+
+
+def place_of(kind: str, queue: int, offset: int) -> str:
+    """Return how a row names one message of *kind*: its queue, or delay level, and its offset there."""
+    return f"{_QUEUES[kind]} {queue}, offset {offset}"
 
 
 @attrs.frozen
@@ -196,3 +202,23 @@ class Look:
         else:
             why, advice = f"{NOTHING_WRONG}its time has not come", ""
         return Waiting(DELAY, f"delay level {level}", waiting, "", "", late_ms, why, advice)
+
+    def single(self, kind: str, place: str, topic: str, group: str, due_ms: int) -> Waiting:
+        """Return the row of one message that was due and is neither delivered nor back, or one check point.
+
+        Args:
+            kind: any but half messages.
+            place: from :func:`place_of`.
+            topic: where it goes, or was popped.
+            group: that popped it, else ``""``.
+            due_ms: wall time when it was due.
+        """
+        late_ms = self.now_ms - due_ms
+        if not self.active:
+            why, advice = self._idle()
+        elif late_ms <= LATE_MS:
+            why, advice = f"{NOTHING_WRONG}it is worked off right now, or its time has not come", ""
+        else:
+            why = "it is not taken where it goes, or what stands in front of it is not"
+            advice = "--requeue lets it wait behind the others once more, --drop has nobody get it"
+        return Waiting(kind, place, 1, topic, group, late_ms, why, advice)

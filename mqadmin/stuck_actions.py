@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,11 @@ from understudy.remoting.codes import RequestCode
 
 CHOICES = {"commit": TransactionState.COMMIT, "rollback": TransactionState.ROLLBACK}
 _GROUP, _TOPIC, _QUEUE = "PGROUP", "REAL_TOPIC", "REAL_QID"
+
+
+ALL = "all"
+"""In the place of places: all of the kind, and of the group if one is named, that are stuck."""
+_PLACE_OF_A_ROW = re.compile(r"half queue (\d+), offset (\d+)")
 
 
 @attrs.frozen
@@ -52,10 +58,20 @@ def places_of(text: str) -> list[Place]:
     return found
 
 
-def chosen_of(context: Context) -> list[tuple[Place, str]]:
-    """Return the places that the operator named, and what is to become of each. Raises :class:`UsageError`."""
+def chosen_of(context: Context, rows: Sequence[dict[str, Any]]) -> list[tuple[Place, str]]:
+    """Return the places that the operator named, and what is to become of each. Raises :class:`UsageError`.
+
+    Args:
+        context: of the command.
+        rows: what ``all`` means.
+    """
+    stuck = [found for row in rows if row["stuck"] and (found := _PLACE_OF_A_ROW.fullmatch(row["place"]))]
+    everything = [Place(int(found[1]), int(found[2])) for found in stuck]
     chosen = [
-        (place, choice) for choice in CHOICES if choice in context.values for place in places_of(context.values[choice])
+        (place, choice)
+        for choice in CHOICES
+        if choice in context.values
+        for place in (everything if context.values[choice] == ALL else places_of(context.values[choice]))
     ]
     if len({place for place, _ in chosen}) < len(chosen):
         raise UsageError("a half message is named twice")
@@ -82,6 +98,8 @@ async def decide(
         ClientError: the broker does not hand out what is to be decided.
     """
     address, broker_name = undo.address, undo.broker_name
+    if not chosen:
+        raise CommandFailedError(f"no half message is stuck at {address}; see stuckWork -a -t half -b {address}")
     known = {row["place"]: row for row in rows}
     for place, _ in chosen:
         row = known.get(str(place))
@@ -117,13 +135,20 @@ async def decide(
     return entries
 
 
-async def _half(context: Context, address: str, broker_name: str, place: Place) -> ReceivedMessage:
-    queue = MessageQueue(names.HALF_TOPIC, broker_name, place.queue)
+async def kept_message(context: Context, address: str, queue: MessageQueue, offset: int) -> ReceivedMessage | None:
+    """Return the message at *offset* of *queue* in the broker at *address*; ``None`` when there is none.
+
+    Raises :class:`ClientError`: the broker does not hand it out.
+    """
     wanted = PullRequest(
-        TOOLS_GROUP, queue, place.offset, subscription(queue.topic, "*", 0), 1, hold_ms=0, send_subscription=True
+        TOOLS_GROUP, queue, offset, subscription(queue.topic, "*", 0), 1, hold_ms=0, send_subscription=True
     )
     result = await pull(context.session, address, wanted)
-    half = next((each for each in result.messages if each.queue_offset == place.offset), None)
+    return next((each for each in result.messages if each.queue_offset == offset), None)
+
+
+async def _half(context: Context, address: str, broker_name: str, place: Place) -> ReceivedMessage:
+    half = await kept_message(context, address, MessageQueue(names.HALF_TOPIC, broker_name, place.queue), place.offset)
     if half is None or not half.properties.get(_GROUP) or not half.properties.get(_TOPIC):
         raise CommandFailedError(f"{place}: cannot be read, or names neither producer group nor topic")
     return half

@@ -1,13 +1,14 @@
-"""The command of ours that says what waits in the brokers, and why, and ends half messages that nobody decides."""
+"""The command of ours that says what waits in the brokers, and why, and ends by hand what is stuck."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from understudy.mqadmin import stuck_settling
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import UsageError, flag, value
-from understudy.mqadmin.stuck_actions import CHOICES, chosen_of, decide
+from understudy.mqadmin.stuck_actions import ALL, CHOICES, chosen_of, decide
 from understudy.mqadmin.undo_file import UndoFile
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import BrokerError, ClientError
@@ -25,22 +26,35 @@ _KINDS = "half, pop, timer or delay"
     value("t", "kind", f"only {_KINDS}"),
     value("g", "group", "only half messages of this producer group"),
     flag("a", "all", "also what only waits for its time"),
-    value("commit", "commit", "with -b: half messages to commit, QUEUE:OFFSET as #Place shows them, commas between"),
+    flag("e", "each", "with -t pop, timer or delay: a row for each message, or check point, that was due"),
+    value(
+        "commit",
+        "commit",
+        "with -b: half messages to commit, QUEUE:OFFSET as #Place shows them, commas between, or all",
+    ),
     value("rollback", "rollback", "with -b: half messages to roll back, in the same way"),
-    flag("yes", "yes", "decide them; without it is only said what would be done"),
+    value("requeue", "requeue", "with -b and -t: what is stuck, named as -e shows it, or all; it waits once more"),
+    value("drop", "drop", "with -b and -t: what is stuck, in the same way; nobody gets it"),
+    flag("yes", "yes", "do it; without it is only said what would be done"),
     value("undo", "undo", "file that gets them as they were (default: stuckWork-HOST-PORT-TIME.json here)"),
 )
 async def stuck_work(context: Context) -> Any:
     if any(choice in context.values for choice in CHOICES):
         return await _decide(context)
+    if any(choice in context.values for choice in stuck_settling.CHOICES):
+        address = _named(context)
+        return await stuck_settling.settle(context, address, _undo_path(context, address))
     if "yes" in context.values or "undo" in context.values:
-        raise UsageError("--yes and --undo are for --commit and --rollback")
+        raise UsageError("--yes and --undo are for --commit, --rollback, --requeue and --drop")
+    each = "e" in context.values
+    if each and context.values.get("t") not in stuck_settling.KINDS:
+        raise UsageError("-e is for one kind: -t pop, timer or delay; of half messages each has its row anyway")
     answers = []
     context.output.line(_ROW % ("#Broker", "#ID", "#Kind", "#Place", "#Count", "#Group", "#Waits", "#Why"))
     for address in await _brokers(context):
         try:
             answer = await cluster.stuck_work(
-                context.session, address, kind=context.values.get("t"), group=context.values.get("g")
+                context.session, address, kind=context.values.get("t"), group=context.values.get("g"), each=each
             )
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -64,17 +78,27 @@ async def stuck_work(context: Context) -> Any:
 
 
 async def _decide(context: Context) -> Any:
-    address = context.values.get("b")
-    if address is None:
-        raise UsageError("name the broker (-b) that looks after the half messages; stuckWork -t half shows it")
-    chosen = chosen_of(context)
-    places = ",".join(f"{place.queue}:{place.offset}" for place, _ in chosen)
-    answer = await cluster.stuck_work(context.session, address, kind="half", places=places)
+    address, group = _named(context), context.values.get("g")
+    places = None
+    if not any(context.values.get(choice) == ALL for choice in CHOICES):
+        places = ",".join(f"{place.queue}:{place.offset}" for place, _ in chosen_of(context, ()))
+    answer = await cluster.stuck_work(context.session, address, kind="half", group=group, places=places)
     if not answer["active"]:
         raise CommandFailedError(f"{address} does not look after them: {answer['activeReason']}")
+    undo = UndoFile(_undo_path(context, address), address, answer["brokerName"])
+    return await decide(context, undo, chosen_of(context, answer["rows"]), answer["rows"])
+
+
+def _named(context: Context) -> str:
+    address = context.values.get("b")
+    if address is None:
+        raise UsageError("name the broker (-b) that looks after it; stuckWork shows it")
+    return address
+
+
+def _undo_path(context: Context, address: str) -> Path:
     now_ms = context.session.world.clock.wall_ms()
-    undo = Path(context.values.get("undo") or f"stuckWork-{address.replace(':', '-')}-{now_ms}.json")
-    return await decide(context, UndoFile(undo, address, answer["brokerName"]), chosen, answer["rows"])
+    return Path(context.values.get("undo") or f"stuckWork-{address.replace(':', '-')}-{now_ms}.json")
 
 
 async def _brokers(context: Context) -> list[str]:

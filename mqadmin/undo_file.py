@@ -1,4 +1,4 @@
-"""The file that has half messages as they were before an operator decided them, and what became of each decision.
+"""The file that has messages as they were before an operator decided about them, and what became of each decision.
 
 It is one JSON document, a line for each message. The outcome of a message stands first in its line, always as wide, and
 is written in its place, so that at no time anything else of the file is at stake.
@@ -15,9 +15,10 @@ from typing import Any
 
 from understudy.mqadmin.command import CommandFailedError
 
-INTENDED, DONE, REFUSED, UNKNOWN, NOT_DONE = "intended", "done", "refused", "unknown", "not done"
-"""Not tried yet; carried out; the broker said no; no answer came, so it may be either; never tried."""
-_WIDTH = max(len(json.dumps(each)) for each in (INTENDED, DONE, REFUSED, UNKNOWN, NOT_DONE))
+INTENDED, DONE, WAITS, REFUSED, UNKNOWN, NOT_DONE = "intended", "done", "waits", "refused", "unknown", "not done"
+"""Not tried yet; carried out; taken, but something stands in front; the broker said no; no answer came, so it may be
+either; never tried."""
+_WIDTH = max(len(json.dumps(each)) for each in (INTENDED, DONE, WAITS, REFUSED, UNKNOWN, NOT_DONE))
 _BEGIN = '{"outcome": '
 
 
@@ -85,7 +86,8 @@ class UndoFile:
 
     def _outcome_list(self) -> str:
         found = []
-        for outcome, title in ((DONE, "done"), (REFUSED, "refused"), (UNKNOWN, "done or not"), (NOT_DONE, "not done")):
+        titles = ((DONE, "done"), (WAITS, "waiting"), (REFUSED, "refused"), (UNKNOWN, "done or not"))
+        for outcome, title in (*titles, (NOT_DONE, "not done")):
             places = [place for place, each in zip(self._places, self._outcomes, strict=True) if each == outcome]
             found += [f"{title}: {', '.join(places)}"] if places else []
         return "; ".join(found)

@@ -122,6 +122,7 @@ class RequestCode(IntEnum):
     GET_ACTING_POPS = 956  # ours
     LIST_STUCK_WORK = 957  # ours
     SETTLE_FIRST_READS = 958  # ours
+    SETTLE_STUCK_WORK = 959  # ours
     GET_ALL_USERS = 960  # ours
     CONTROLLER_ALTER_SYNC_STATE_SET = 1001
     CONTROLLER_ELECT_MASTER = 1002

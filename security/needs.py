@@ -262,6 +262,7 @@ NEEDS: Mapping[int, Rule] = {
         *(
             _C.RESET_MASTER_FLUSH_OFFSET,
             _C.SETTLE_FIRST_READS,
+            _C.SETTLE_STUCK_WORK,
             _C.READ_LOG,
             _C.POP_ROLLBACK,
             _C.RESUME_CHECK_HALF_MESSAGE,

@@ -19,6 +19,7 @@ from understudy.broker.admin import (
     reset,
     roles,
     runtime,
+    stuck_decisions,
     stuck_work,
     topics,
 )
@@ -49,6 +50,7 @@ def register_all(broker: Broker, server: RemotingServer) -> None:
         replication,
         roles,
         stuck_work,
+        stuck_decisions,
         raw_log,
     ):
         module.register(broker, server)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from understudy.broker import delay
 from understudy.broker.admin.answers import long_json_answer
+from understudy.broker.admin.stuck_entries import entries_of
 from understudy.broker.stuck_work import DELAY, HALF, KINDS, POP, TIMER, Look, Waiting
 from understudy.broker.transactions.checking import rules_of
 from understudy.broker.transactions.half import Half
@@ -41,34 +42,47 @@ class StuckWorkAdmin:
         """Return what waits: all of it, or one kind, or what belongs to one group (957).
 
         ``places`` asks for the half messages at ``QUEUE:OFFSET,QUEUE:OFFSET`` only. ``more`` is not 0 when there are
-        more half messages of those that were asked for: at least as many.
+        more half messages of those that were asked for: at least as many. ``each=true`` asks for the single messages,
+        or check points, of one kind that were due, or those at ``places`` of them.
         """
         broker, kind, group = self._broker, optional(command, "kind"), optional(command, "group")
         if kind is not None and kind not in KINDS:
             remark = f"kind must be one of {', '.join(KINDS)}, not {kind}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
         places = optional(command, "places")
+        if optional(command, "each") == "true" and kind not in (None, HALF):
+            return await self._each(command, kind, None if places is None else places_of(places))
         halves: list[Half] = []
         if places is not None:
-            halves = await broker.transactions.undecided_at(_places_of(places))
+            halves = await broker.transactions.undecided_at(places_of(places))
         elif kind in (None, HALF):
             halves = await broker.transactions.undecided(MOST_HALVES + 1, group)
-        rules, look = broker.session.rules, self._look()
+        look = self._look()
         async with Pace(broker.world) as pace:
             rows = await pace.run(self._halves(look, halves[:MOST_HALVES]))
         if group is None and places is None:
             rows += [*self._pops(look)] if kind in (None, POP) else []
             rows += [*self._timer(look)] if kind in (None, TIMER) else []
             rows += [*self._levels(look)] if kind in (None, DELAY) else []
+        return await self._said(command, [dict(each.to_json()) for each in rows], max(len(halves) - MOST_HALVES, 0))
+
+    async def _each(self, command: Command, kind: str, places: Sequence[tuple[int, int]] | None) -> Command:
+        async with Pace(self._broker.world) as pace:
+            found = await pace.run(entries_of(self._broker, self._look(), kind))
+        rows = [each.to_json() for each in found if places is None or (each.queue, each.offset) in places]
+        return await self._said(command, rows, 0)
+
+    async def _said(self, command: Command, rows: Sequence[Mapping[str, Any]], more: int) -> Command:
+        identity, rules = self._broker.identity, self._broker.session.rules
         body = {
-            "brokerName": broker.identity.name,
-            "brokerId": broker.identity.broker_id,
+            "brokerName": identity.name,
+            "brokerId": identity.broker_id,
             "active": rules.active,
             "activeReason": rules.reason,
-            "more": max(len(halves) - MOST_HALVES, 0),
-            "rows": [dict(each.to_json()) for each in rows],
+            "more": more,
+            "rows": rows,
         }
-        async with Pace(broker.world) as pace:
+        async with Pace(self._broker.world) as pace:
             return await long_json_answer(command, body, pace)
 
     def _look(self) -> Look:
@@ -116,8 +130,8 @@ class StuckWorkAdmin:
         return rows
 
 
-def _places_of(text: str) -> list[tuple[int, int]]:
-    """Return half queues and offsets in them. Raises :class:`CommandError`."""
+def places_of(text: str) -> list[tuple[int, int]]:
+    """Return queues and offsets in them. Raises :class:`CommandError`."""
     parts = [part.partition(":") for part in text.split(",")]
     numbers = [number for queue, _, offset in parts for number in (queue, offset)]
     if len(parts) > MOST_HALVES or not all(

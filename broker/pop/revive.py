@@ -20,6 +20,7 @@ from understudy.broker.deferred import NEVER, Found, Item
 from understudy.broker.groups import GroupTable
 from understudy.broker.identity import Identity
 from understudy.broker.inner import InnerMessage
+from understudy.broker.left_out import LeftOut
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.inflight import InFlight
@@ -123,6 +124,7 @@ class ReviveQueues:
 
     Attributes:
         announce: called with a queue and the wall time in milliseconds when it is to be looked at.
+        left_out: check points that bring nothing back, by revive queue and offset in it.
     """
 
     def __init__(self, parts: ReviveParts) -> None:
@@ -131,6 +133,7 @@ class ReviveQueues:
         self._ends: dict[int, int] = {}
         self._handed_on: dict[int, deque[Ack]] = {}
         self._acting_position = 0
+        self.left_out = LeftOut()
         self.announce: Callable[[int, float], None] = lambda queue, due_ms: None
 
     def arrived(
@@ -182,6 +185,7 @@ class ReviveQueues:
         parts = self._parts
         parts.log.end = parts.store.max_physical_offset  # the copies are before it
         parts.offsets.commit(names.REVIVE_GROUP, parts.log.topic, queue, position - 1)
+        self.left_out.moved(queue, position)
 
     def stored(self, message: InnerMessage) -> None:
         """Count a message that came back."""
@@ -281,7 +285,15 @@ class ReviveQueues:
         topics, groups = self._parts.topics.rows, self._parts.groups.rows
         return names.popped_topic(point.topic, point.group) not in topics or point.group not in groups
 
+    def open_points(self, queue: int) -> list[Ripe]:
+        """Return the check points that have come into *queue* and are not done, but for those that are left out."""
+        window = self._windows.get(queue)
+        points = () if window is None else window.open_points
+        return [each for each in points if (queue, each.position) not in self.left_out]
+
     def _items(self, queue: int, ripe: Ripe) -> list[Item]:
+        if self.left_out.meets(queue, ripe.position, ripe.position):
+            return []
         if ripe.early:
             return [Item(ripe.position, _revival(ripe.point, None, queue, ripe.point.topic))]
         found = self._revivals(queue, ripe.point, ripe.position < self._ends[queue])

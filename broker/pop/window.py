@@ -18,7 +18,7 @@ progress again each time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 
@@ -76,6 +76,11 @@ class ReviveWindow:
     def oldest(self) -> CheckPoint | None:
         """The first check point that is open."""
         return next((each.point for each in self._points.values()), None)
+
+    @property
+    def open_points(self) -> Collection[Ripe]:
+        """All check points that are open, in order."""
+        return self._points.values()
 
     def add(self, position: int, entry: Entry | None, deliver_ms: int) -> None:
         """Take note of the next entry.

@@ -121,6 +121,19 @@ def rolled(record: Record, enqueued_ms: int, now_ms: int) -> InnerMessage:
     return _renewed(record, TIMER_TOPIC, record.queue_id, {ROLL_TIMES: str(count)}, enqueued_ms, now_ms)
 
 
+def later(record: Record, second_ms: int, now_ms: int) -> InnerMessage:
+    """Return a message that could not be delivered, as it goes into the timer topic once more.
+
+    Args:
+        record: of the timer topic.
+        second_ms: the second after which it is due then, or its own if that comes later.
+        now_ms: wall time.
+    """
+    out = record.properties.get(delay.TIMER_OUT, "")
+    second_ms = max(second_ms, int(out[:20]) if out.isascii() and out.isdigit() else 0)
+    return _renewed(record, TIMER_TOPIC, record.queue_id, {delay.TIMER_OUT: str(second_ms)}, record.store_ms, now_ms)
+
+
 def delivered(record: Record, enqueued_ms: int, now_ms: int) -> InnerMessage | None:
     """Return a message whose second is over, as it goes where it belongs; ``None`` when it belongs nowhere.
 

@@ -40,6 +40,7 @@ class TimerService:
 
     Attributes:
         timer: what it runs.
+        source: reads what is due from it.
         keep: makes its progress durable.
     """
 
@@ -58,8 +59,8 @@ class TimerService:
         self._kept: Again | None = None
         self.keep: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.timer = Timer(world, store, keys)
-        self._source = TimerSource(world.clock, self.timer, delivered, lambda: keys.timer_stop_dequeue)
-        self._deferred = DeferredService(world.clock, self._source, target)
+        self.source = TimerSource(world.clock, self.timer, delivered, lambda: keys.timer_stop_dequeue)
+        self._deferred = DeferredService(world.clock, self.source, target)
         self.timer.look = self._changed.set
         self.timer.progress.on_change.append(self._changed.set)
 

@@ -8,18 +8,20 @@ Source: TimerMessageStore.java (dequeue).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from understudy.broker import deferred
 from understudy.broker.deferred import NEVER, Item
 from understudy.broker.delay import REAL_TOPIC
 from understudy.broker.inner import InnerMessage
+from understudy.broker.left_out import LeftOut
 from understudy.broker.timer import rules
 from understudy.broker.timer.progress import Read
 from understudy.broker.timer.slot import Found, SlotReading
 from understudy.broker.timer.timer import Timer
 from understudy.format.names import TIMER_TOPIC
 from understudy.format.properties import parse_properties
+from understudy.format.record import Record
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 
@@ -40,6 +42,9 @@ class TimerSource:
         timer: the wheel.
         delivered: called with topic, queue id and length of each delivered message, for statistics.
         stopped: whether nothing shall be delivered now (``timerStopDequeue``).
+
+    Attributes:
+        left_out: what is passed and not delivered, by queue and offset of the timer topic.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class TimerSource:
         self._stopped = stopped
         self._reading: SlotReading | None = None
         self._at = 0
+        self.left_out = LeftOut()
 
     def queues(self) -> list[int]:
         """Return the one queue; the timer delivers from now on."""
@@ -75,6 +81,7 @@ class TimerSource:
             physical = 0 if unit is None else unit.physical + self._at % 2
         if not self._at or physical:
             self._timer.move(Read(second_ms, physical))
+        self.left_out.moved(QUEUE, position)
 
     def stored(self, message: InnerMessage) -> None:
         """Count a delivered message."""
@@ -120,14 +127,19 @@ class TimerSource:
         if not found:
             self._reading = None
             return deferred.Found((), start + self._timer.precision_ms * _PLACES, None)
-        items = tuple(Item(start + 2 * each.position, self._message(each, reading, now_ms)) for each in found)
+        items = tuple(
+            Item(start + 2 * each.position, self._message(each, reading, now_ms, start + 2 * each.position))
+            for each in found
+        )
         return deferred.Found(items, start + 2 * found[-1].position + 1, None)
 
-    def _message(self, found: Found, reading: SlotReading, now_ms: int) -> InnerMessage | None:
+    def _message(self, found: Found, reading: SlotReading, now_ms: int, position: int) -> InnerMessage | None:
         """Return what is to be put for one unit; ``None`` when nothing is."""
         unit, record = found.unit, found.record
         if record is None:
             log.error("a timer message is not in the commit log any more", position=unit.physical, size=unit.size)
+            return None
+        if self.left_out.meets(QUEUE, record.queue_offset, position):
             return None
         if unit.rolls:
             return rules.rolled(record, unit.write_ms, now_ms)
@@ -139,3 +151,36 @@ class TimerSource:
         if message is None:
             log.error("timer message without its real place skipped", position=unit.physical)
         return message
+
+    def overdue(self, before_ms: int, most: int) -> Generator[None, None, list[tuple[int, Record]]]:
+        """Find what is due and not delivered, in steps of bounded work.
+
+        Args:
+            before_ms: seconds before this wall time.
+            most: messages at most.
+
+        Returns:
+            The second that each is due after, and the message in the timer topic; those that are left out are not told.
+        """
+        timer, found = self._timer, list[tuple[int, Record]]()
+        read, at = timer.progress.read, (self._at + 1) // 2
+        second_ms = timer.next_due_ms(before_ms)
+        while second_ms is not None and len(found) < most:
+            slot = timer.files.slot(second_ms)
+            if slot is None:  # it was delivered meanwhile
+                break
+            reading = SlotReading(timer, second_ms, slot.last)
+            while not reading.ready:
+                reading.prepare()
+                yield
+            is_first = second_ms == read.second_ms
+            position, physical = (at, read.physical) if is_first else (0, 0)
+            while (batch := reading.batch(position, physical)) and len(found) < most:
+                for each in batch:
+                    record = each.record
+                    if record is not None and not each.unit.deletes and record not in reading.taken_back:
+                        found += [(second_ms, record)] if (QUEUE, record.queue_offset) not in self.left_out else []
+                position = batch[-1].position + 1
+                yield
+            second_ms = timer.files.next_due_ms(second_ms + timer.precision_ms, before_ms)
+        return found[:most]

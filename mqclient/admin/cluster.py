@@ -67,7 +67,13 @@ async def roster(session: Session, address: str) -> dict[str, Any]:
 
 
 async def stuck_work(
-    session: Session, address: str, *, kind: str | None = None, group: str | None = None, places: str | None = None
+    session: Session,
+    address: str,
+    *,
+    kind: str | None = None,
+    group: str | None = None,
+    places: str | None = None,
+    each: bool = False,
 ) -> dict[str, Any]:
     """Return what waits in the broker at *address*, and why (a request of ours).
 
@@ -77,10 +83,33 @@ async def stuck_work(
         kind: ``half``, ``pop``, ``timer`` or ``delay``; all of them when ``None``.
         group: only half messages of this producer group.
         places: only half messages that stand there, ``QUEUE:OFFSET`` with commas between.
+        each: the single messages of another *kind* that were due, or those of them at *places*.
     """
-    wanted = (("kind", kind), ("group", group), ("places", places))
+    wanted = (("kind", kind), ("group", group), ("places", places), ("each", "true" if each else None))
     ext = {name: value for name, value in wanted if value is not None}
     return json_body(await session.call(address, RequestCode.LIST_STUCK_WORK, ext))
+
+
+async def settle_stuck_work(
+    session: Session, address: str, *, kind: str, decision: str, places: str
+) -> list[dict[str, str]]:
+    """Drop or requeue messages, or check points, that are stuck in the broker at *address* (a request of ours).
+
+    Args:
+        session: connections to servers.
+        address: ``host:port``.
+        kind: ``pop``, ``timer`` or ``delay``.
+        decision: ``drop`` or ``requeue``.
+        places: where they stand, ``QUEUE:OFFSET`` with commas between.
+
+    Returns:
+        Of each its ``place``, ``outcome`` (``done``, ``waits`` or ``refused``) and ``why``.
+    """
+    ext = {"kind": kind, "decision": decision, "places": places}
+    outcomes: list[dict[str, str]] = json_body(await session.call(address, RequestCode.SETTLE_STUCK_WORK, ext))[
+        "outcomes"
+    ]
+    return outcomes
 
 
 async def scrub(session: Session, address: str, *, start: bool) -> dict[str, Any]:

@@ -1,0 +1,123 @@
+"""Finds the single messages and check points behind the rows of what waits: those that were due. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import attrs
+
+from understudy.broker import delay
+from understudy.broker.left_out import LeftOut
+from understudy.broker.pop.revive_log import CheckPoint
+from understudy.broker.stuck_work import DELAY, POP, TIMER, Look, Waiting, place_of
+from understudy.broker.timer.request import TIMER_QUEUE
+from understudy.format import names
+from understudy.format.record import Record, RecordError, decode_records
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+MOST_ENTRIES = 1_000
+_READ, _READ_BYTES = 32, 1 << 20
+
+
+@attrs.frozen
+class StuckEntry:
+    """One message, or one check point.
+
+    Attributes:
+        row: what is said of it.
+        queue: its revive queue, or delay level; 0 for the timer's.
+        offset: in the queue of the topic that holds it.
+        holds: topic and queue id that hold it.
+        what: the message as it is kept there, or the check point as far as it is not done.
+    """
+
+    row: Waiting
+    queue: int
+    offset: int
+    holds: tuple[str, int]
+    what: Record | CheckPoint
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as an answer has it."""
+        topic, queue_id = self.holds
+        return {**self.row.to_json(), "holds": {"topic": topic, "queueId": queue_id, "offset": self.offset}}
+
+
+def left_out_of(broker: Broker, kind: str) -> LeftOut:
+    """Return what an operator has the deferred queues of *kind* leave out."""
+    if kind == POP:
+        return broker.pops.queues.left_out
+    return broker.timing.source.left_out if kind == TIMER else broker.delay_levels.left_out
+
+
+def entries_of(broker: Broker, look: Look, kind: str) -> Generator[None, None, list[StuckEntry]]:
+    """Find what of *kind* was due before *look*, :data:`MOST_ENTRIES` at the most, in steps of bounded work.
+
+    Args:
+        broker: that is asked.
+        look: makes the rows.
+        kind: any but half messages.
+    """
+    if kind == POP:
+        return _pops(broker, look)
+    found = yield from (_timer if kind == TIMER else _levels)(broker, look)
+    return found[:MOST_ENTRIES]
+
+
+def _pops(broker: Broker, look: Look) -> list[StuckEntry]:
+    queues, found = broker.pops.queues, list[StuckEntry]()
+    for queue in range(broker.pops.log.queues):
+        for each in queues.open_points(queue):
+            point = each.point
+            if point.revive_ms <= look.now_ms and len(found) < MOST_ENTRIES:
+                place = place_of(POP, queue, each.position)
+                row = look.single(POP, place, point.topic, point.group, point.revive_ms)
+                found.append(StuckEntry(row, queue, each.position, (broker.pops.log.topic, queue), point))
+    return found
+
+
+def _timer(broker: Broker, look: Look) -> Generator[None, None, list[StuckEntry]]:
+    timer = broker.timer
+    overdue = yield from broker.timing.source.overdue(look.now_ms - timer.precision_ms, MOST_ENTRIES)
+    return [
+        _message(look, TIMER, TIMER_QUEUE, (names.TIMER_TOPIC, TIMER_QUEUE), record, second_ms + timer.precision_ms)
+        for second_ms, record in overdue
+    ]
+
+
+def _levels(broker: Broker, look: Look) -> Generator[None, None, list[StuckEntry]]:
+    store, left_out, found = broker.store, broker.delay_levels.left_out, list[StuckEntry]()
+    for level, level_ms in enumerate(broker.delay_levels_ms, 1):
+        queue, at = delay.queue_of_level(level), broker.schedule_progress.offsets.get(level, 0)
+        holds, waits = (names.SCHEDULE_TOPIC, queue), False
+        while not waits and len(found) < MOST_ENTRIES:
+            got = store.get(*holds, at, _READ, _READ_BYTES)
+            for record in _records(got.parts):
+                due_ms = record.store_ms + level_ms
+                waits |= due_ms > look.now_ms
+                if not waits and (level, record.queue_offset) not in left_out:
+                    found.append(_message(look, DELAY, level, holds, record, due_ms))
+            if got.next_begin_offset <= at:
+                break
+            at = got.next_begin_offset
+            yield
+    return found
+
+
+def _records(parts: list[memoryview]) -> list[Record]:
+    found = list[Record]()
+    for part in parts:
+        try:
+            found += decode_records(part, check_crc=False)
+        except RecordError:
+            continue  # told by whoever delivers
+    return found
+
+
+def _message(look: Look, kind: str, queue: int, holds: tuple[str, int], record: Record, due_ms: int) -> StuckEntry:
+    place = place_of(kind, queue, record.queue_offset)
+    row = look.single(kind, place, record.properties.get(delay.REAL_TOPIC, ""), "", due_ms)
+    return StuckEntry(row, queue, record.queue_offset, holds, record)
