@@ -18,6 +18,7 @@ from understudy.format.names import pop_retry_topic
 from understudy.format.record import decode_records
 from understudy.mqadmin.command import CommandFailedError
 from understudy.mqadmin.options import UsageError
+from understudy.mqclient.admin.cluster import settle_stuck_work
 from understudy.mqclient.errors import BrokerError
 from understudy.mqclient.message import Message
 from understudy.mqclient.pop import PopRequest, pop
@@ -213,22 +214,34 @@ def test_what_is_no_decision_is_refused(options: str, said: str) -> None:
 def test_a_slave_decides_only_while_it_acts_and_stores_nothing(tmp_path: Path) -> None:
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster:
-            shape = RingShape(2, 1)
+            shape = RingShape(2, 1, apart=True)
             await shape.start(cluster)
-            broker = shape.broker_of(cluster, "g0", 1)
+            broker, master = shape.broker_of(cluster, "g0", 1), shape.broker_of(cluster, "g0", 0)
             assert broker is not None
+            assert master is not None
+            await shell(cluster, f"updateTopic -b {master.identity.address} -t {TOPIC}")
             await trio.sleep(10)
             decide = f"stuckWork -b {broker.identity.address} -t delay"
             async with open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer:
-                await producer.send(Message(TOPIC, b"late", {"DELAY": "3"}), queue=MessageQueue("TBW102", "g0", 0))
+                message = Message(TOPIC, b"late", {"DELAY": "3"})
+                await producer.send(message, queue=MessageQueue(TOPIC, "g0", 0))
+                for kind, decision, places, why in (
+                    ("delay", "drop", "3:0", "does not look after it: the master"),
+                    ("half", "drop", "3:0", "kind must be one of"),
+                    ("delay", "commit", "3:0", "decision drop or requeue"),
+                    ("delay", "drop", "3", "places must be"),
+                ):
+                    with pytest.raises(BrokerError, match=why):
+                        await settle_stuck_work(
+                            producer.session, broker.identity.address, kind=kind, decision=decision, places=places
+                        )
             with pytest.raises(CommandFailedError, match="does not look after them"):
                 await shell(cluster, f"{decide} --drop all")
             # given a slave that acts, and nobody who takes what is due
-            for host in ("c1", "c2", "c3"):
-                if host != shape.container_of("g0", 1):
-                    await cluster.kill(host)
+            for host in shape.masters:
+                await cluster.kill(host)
             await trio.sleep(40)
-            with pytest.raises(BrokerError, match="a slave stores nothing"):
+            with pytest.raises(CommandFailedError, match=r"a slave stores nothing.*refused: delay level 3, offset 0"):
                 await shell(cluster, f"{decide} --requeue all --yes --undo {tmp_path / 'no.json'}")
             done = await shell(cluster, f"{decide} --drop all --yes --undo {tmp_path / 'undo.json'}")
             assert done.count("done: drop") == 1
