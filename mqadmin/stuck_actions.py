@@ -136,9 +136,16 @@ async def decide(
 
 
 async def kept_message(context: Context, address: str, queue: MessageQueue, offset: int) -> ReceivedMessage | None:
-    """Return the message at *offset* of *queue* in the broker at *address*; ``None`` when there is none.
+    """Return one message as it stands in a queue; ``None`` when there is none.
 
-    Raises :class:`ClientError`: the broker does not hand it out.
+    Args:
+        context: of the command.
+        address: of the broker, ``host:port``.
+        queue: of any topic.
+        offset: in *queue*.
+
+    Raises:
+        ClientError: the broker does not hand it out.
     """
     wanted = PullRequest(
         TOOLS_GROUP, queue, offset, subscription(queue.topic, "*", 0), 1, hold_ms=0, send_subscription=True
