@@ -137,7 +137,7 @@ def test_half_messages_of_a_lost_producer_are_decided_by_hand(tmp_path: Path) ->
     ("options", "said"),
     [
         ("--commit 0:0", r"name the broker \(-b\)"),
-        ("-b h:1 --yes", "are for --commit and --rollback"),
+        ("-b h:1 --yes", "are for --commit, --rollback, --requeue and --drop"),
     ],
 )
 def test_what_is_no_decision_is_refused(options: str, said: str) -> None:
