@@ -27,6 +27,10 @@ class BrokerAddresses:
     def master(self) -> str | None:
         return self.addresses.get(MASTER_ID)
 
+    def first(self) -> tuple[int, str] | None:
+        """Return id and address of the master, else of the smallest id."""
+        return min(self.addresses.items()) if self.addresses else None
+
     def any_address(self) -> str | None:
         """Return the master's address, else that of the smallest id."""
         return self.addresses[min(self.addresses)] if self.addresses else None

@@ -40,15 +40,6 @@ _ABSENT = frozenset(
 _LONGEST_NAME = 255
 """Of a topic, a broker or a user; nothing is asked for a longer one, and nothing remembered."""
 
-PERHAPS_REPLACED = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
-"""What a former master, now a slave, answers to sends, pops and acknowledgements: it has done nothing."""
-_NOT_DONE = PERHAPS_REPLACED | {ResponseCode.SYSTEM_ERROR}
-"""What it answers to anything about a message that it has, and has done nothing."""
-_PERHAPS_DONE = frozenset(
-    {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT}
-)
-"""What it answers, too, where it cannot be told whether it had done something before it was replaced."""
-
 Withdraw = Callable[[], None]
 """Has a question that was parked not be answered any more."""
 
@@ -277,58 +268,6 @@ class Brokers:
         if answer.code not in accept:
             raise refusal_of(answer)
         return answer
-
-    async def call_holder(
-        self, broker_name: str, topic: str, code: RequestCode, ext: Mapping[str, object], *, again: bool
-    ) -> Command:
-        """Ask the broker that has a message, or who has taken its place.
-
-        One that is gone, or cannot do what it is asked, may have a successor by now, who is asked once.
-
-        Args:
-            broker_name: the group of brokers.
-            topic: of the message.
-            code: of the request.
-            ext: fields of its header.
-            again: it does no harm when it is carried out twice.
-
-        Raises:
-            ProxyError: see :meth:`call`; 40013 when nobody knows the broker.
-        """
-        address, successor = await self._holder(broker_name, topic), None
-        try:
-            answer = await self.ask(address, request(code, fields(ext)), CALL_MS)
-        except ProxyError as error:
-            failure: ProxyError = error
-            successor = await self._successor(broker_name, topic, address)
-            if not isinstance(error, BrokerGoneError) or (error.sent and not again):
-                successor = None  # after a timeout no time is left
-        else:
-            if answer.code == ResponseCode.SUCCESS:
-                return answer
-            failure = refusal_of(answer)
-            if answer.code in _NOT_DONE or answer.code in _PERHAPS_DONE:
-                successor = await self._successor(broker_name, topic, address)
-                if answer.code in _PERHAPS_DONE and not again:
-                    successor = None
-        if successor is None:
-            raise failure
-        return await self.call(successor, code, ext)
-
-    async def _successor(self, broker_name: str, topic: str, address: str) -> str | None:
-        """Ask anew where a broker is; return who is there in place of *address*, ``None`` if nobody is."""
-        try:
-            await self.route(topic, fresh=True)
-            found = await self._holder(broker_name, topic)
-        except ProxyError:
-            return None
-        return None if found == address else found
-
-    async def _holder(self, broker_name: str, topic: str) -> str:
-        address = (await self.addresses(broker_name, topic)).any_address()
-        if address is None:
-            raise BrokerGoneError(f"broker {broker_name} is not there at the moment", sent=False)
-        return address
 
     async def ask(self, address: str, command: Command, timeout_ms: float) -> Command:
         """Return what the broker at *address* answers, whatever it is. Raises :class:`ProxyError` (50400, 50001)."""

@@ -275,4 +275,4 @@ def send_answer(sent: Outgoing, answer: Command, broker_name: str) -> v2.SendMes
         )
         if sent.is_half:
             entry.transaction_id = TransactionPlace.of_send(sent.message_id, broker_name, offset, ext["msgId"]).text
-    return v2.SendMessageResponse(status=summary([entry.status.code]), entries=[entry])
+    return v2.SendMessageResponse(status=summary([entry.status]), entries=[entry])

@@ -5,7 +5,7 @@ Source: ResponseBuilder.java, ResponseWriter.java.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.remoting.codes import ResponseCode
@@ -59,12 +59,13 @@ def code_of_response(code: int) -> v2.Code:
         return v2.INTERNAL_SERVER_ERROR
 
 
-def summary(codes: Iterable[v2.Code]) -> v2.Status:
-    """Return the status of an answer whose entries have *codes*: theirs if it is one, else that there are several."""
-    different = set(codes)
-    if not different:
+def summary(statuses: Sequence[v2.Status]) -> v2.Status:
+    """Return the status of an answer whose entries have *statuses*: the first, if all have one code.
+
+    Differs: the reference tells the name of the code; clients look at this status and not at those of the entries.
+    """
+    if not statuses:
         return status(v2.INTERNAL_SERVER_ERROR, "the request has no entries")
-    if len(different) > 1:
+    if len({each.code for each in statuses}) > 1:
         return status(v2.MULTIPLE_RESULTS, "the entries have different results: look at each")
-    (code,) = different
-    return status(code, v2.Code.Name(code))
+    return status(statuses[0].code, statuses[0].message)

@@ -14,6 +14,7 @@ from understudy.proxy.core.handles import Handle, check_not_expired, read_handle
 from understudy.proxy.core.receiving import check_invisible
 from understudy.proxy.core.statuses import ProxyError, ok, status, summary
 from understudy.proxy.grpc.call import Method
+from understudy.proxy.holders import call_holder
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import SERVICE, Parts, method, not_served
 from understudy.proxy.rpcs.renewals import Renewals
@@ -83,7 +84,7 @@ class Receipts:
             async with trio.open_nursery() as nursery:
                 for result in results:
                     nursery.start_soon(acknowledge, result)
-        return v2.AckMessageResponse(status=summary(each.status.code for each in results), entries=results)
+        return v2.AckMessageResponse(status=summary([each.status for each in results]), entries=results)
 
     async def change(
         self, caller: Caller, request: v2.ChangeInvisibleDurationRequest
@@ -164,4 +165,5 @@ class Receipts:
     async def _ask(self, handle: Handle, topic: str, code: RequestCode, ext: Mapping[str, object]) -> Command:
         """Ask the broker that a handle names, or its successor. Raises :class:`ProxyError`."""
         again = code != RequestCode.CONSUMER_SEND_MSG_BACK  # it would be a second dead letter
-        return await self._parts.brokers.call_holder(handle.broker_name, topic, code, ext, again=again)
+        parts = self._parts
+        return await call_holder(parts.brokers, parts.clock, handle.broker_name, topic, code, ext, again=again)

@@ -14,7 +14,7 @@ from understudy.mqclient.errors import RecordDamagedError
 from understudy.mqclient.popped import NOTHING, PoppedMessage, PopRequest, pop_fields, popped_messages
 from understudy.mqclient.route import READ, TopicRoute
 from understudy.mqclient.session import fields
-from understudy.proxy.brokers import PERHAPS_REPLACED, BrokerGoneError, Withdraw, refusal_of
+from understudy.proxy.brokers import BrokerGoneError, Withdraw, refusal_of
 from understudy.proxy.core.callers import REQUEST_ID, Caller, caller_of
 from understudy.proxy.core.durations import set_ms
 from understudy.proxy.core.receiving import Receive, handle_of, read_receive, received_message
@@ -22,6 +22,7 @@ from understudy.proxy.core.settings import GroupConfig
 from understudy.proxy.core.statuses import ProxyError, ok
 from understudy.proxy.grpc.call import Call, Method
 from understudy.proxy.grpc.status import RpcError, StatusCode
+from understudy.proxy.holders import PERHAPS_REPLACED
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Parts, decoded, failed, not_served, refused
 from understudy.proxy.rpcs.receipts import Receipts

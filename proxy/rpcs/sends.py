@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from understudy.format.recall_handle import decode_handle
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.queue import MessageQueue
-from understudy.mqclient.route import TopicRoute
-from understudy.proxy.brokers import CALL_MS, PERHAPS_REPLACED, BrokerGoneError
+from understudy.mqclient.route import BrokerAddresses, TopicRoute
+from understudy.proxy.brokers import CALL_MS, BrokerGoneError
 from understudy.proxy.core import validation
 from understudy.proxy.core.callers import Caller
 from understudy.proxy.core.message_types import TopicType
@@ -17,6 +17,14 @@ from understudy.proxy.core.request_parts import check_parts
 from understudy.proxy.core.sending import Outgoing, outgoing, send_answer, topic_of_messages
 from understudy.proxy.core.statuses import ProxyError, ok
 from understudy.proxy.grpc.call import Method
+from understudy.proxy.holders import (
+    LOOK_SECONDS,
+    PERHAPS_REPLACED,
+    SUCCESSOR_SECONDS,
+    call_holder,
+    changed,
+    is_overload,
+)
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Parts, method
 from understudy.remoting.codes import RequestCode
@@ -59,15 +67,15 @@ class Sends:
         topic, config = topic_of_messages(request.messages), self._parts.config
         expected = await self._parts.brokers.topic_type(topic) if config.enable_topic_message_type_check else None
         out = outgoing(request.messages, expected, config.send_rules, caller, self._parts.clock.wall_ms())
-        route, tried = await self._parts.brokers.route(topic), ""
+        route, tried = await self._writable(topic), ""
         for attempt in range(1, _ATTEMPTS + 1):
             queue = self._queue(route, out, tried)
             try:
                 answer = await self._send_to(queue, route, out)
-                if answer.code in PERHAPS_REPLACED and attempt < _ATTEMPTS:
-                    before, route = route, await self._parts.brokers.route(topic, fresh=True)
-                    if route.brokers.get(queue.broker_name) != before.brokers[queue.broker_name]:
-                        continue  # it has stored nothing, and another one is master by now
+                may_follow = answer.code in PERHAPS_REPLACED and attempt < _ATTEMPTS
+                if may_follow and await self._has_successor(queue.broker_name, route, answer):
+                    route = await self._parts.brokers.route(topic)
+                    continue  # it has stored nothing, and another one is master by now
                 return send_answer(out, answer, queue.broker_name)
             except ProxyError as error:
                 repeats = isinstance(error, BrokerGoneError) and not error.sent
@@ -77,12 +85,37 @@ class Sends:
                     route = await self._parts.brokers.route(topic, fresh=True)
                 if not repeats or attempt == _ATTEMPTS:  # what may be stored is not sent again from here
                     raise
+                route = await self._writable(topic)
         raise AssertionError("the last attempt has returned or raised")
 
+    async def _writable(self, topic: str) -> TopicRoute:
+        """Return the route of *topic*; waits a moment for a master where none is there that takes messages of it."""
+        clock, route = self._parts.clock, await self._parts.brokers.route(topic)
+        until = clock.monotonic() + SUCCESSOR_SECONDS
+        while not self._queues(route) and any(each.master is None for each in route.brokers.values()):
+            route = await self._parts.brokers.route(topic, fresh=True)
+            if clock.monotonic() >= until:
+                break
+            await clock.sleep(LOOK_SECONDS)
+        return route
+
+    async def _has_successor(self, broker_name: str, route: TopicRoute, answer: Command) -> bool:
+        """Return whether another broker is master in place of one that has refused a send."""
+        former, wait = route.brokers[broker_name].master, 0.0 if is_overload(answer) else SUCCESSOR_SECONDS
+
+        def other(found: BrokerAddresses) -> bool:
+            return found.master not in (None, former)
+
+        parts = self._parts
+        return await changed(parts.brokers, parts.clock, broker_name, route.topic, other, wait) is not None
+
+    def _queues(self, route: TopicRoute) -> Sequence[MessageQueue]:
+        if self._parts.own_brokers is None:
+            return route.write_queues
+        return [queue for queue in route.write_queues if self._parts.serves(queue.broker_name)]
+
     def _queue(self, route: TopicRoute, out: Outgoing, tried: str) -> MessageQueue:
-        queues: Sequence[MessageQueue] = route.write_queues
-        if self._parts.own_brokers is not None:
-            queues = [queue for queue in queues if self._parts.serves(queue.broker_name)]
+        queues = self._queues(route)
         if not queues:
             raise ProxyError(v2.FORBIDDEN, f"no writable queue: no master takes messages of topic {out.topic} now")
         if out.message_group is not None:
@@ -123,6 +156,6 @@ class Sends:
         ext = {
             "producerGroup": topic, "topic": topic, "recallHandle": request.recall_handle, "bname": broker_name,
         }  # fmt: skip
-        code = RequestCode.RECALL_MESSAGE
-        answer = await self._parts.brokers.call_holder(broker_name, topic, code, ext, again=True)
+        parts, code = self._parts, RequestCode.RECALL_MESSAGE
+        answer = await call_holder(parts.brokers, parts.clock, broker_name, topic, code, ext, again=True)
         return v2.RecallMessageResponse(status=ok(), message_id=(answer.ext or {}).get("msgId") or "")

@@ -15,6 +15,7 @@ from understudy.proxy.core.statuses import ProxyError, ok
 from understudy.proxy.core.transaction_ids import read_transaction_id
 from understudy.proxy.core.transactions import decision_fields, question
 from understudy.proxy.grpc.call import Call, Method
+from understudy.proxy.holders import call_holder
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import SERVICE, Parts, method
 from understudy.remoting.codes import RequestCode
@@ -59,9 +60,8 @@ class Transactions:
         place = read_transaction_id(request.transaction_id)
         fields = decision_fields(topic, place, request.resolution, request.source)
         if fields is not None:
-            await self._parts.brokers.call_holder(
-                place.broker_name, topic, RequestCode.END_TRANSACTION, fields, again=True
-            )
+            parts, code = self._parts, RequestCode.END_TRANSACTION
+            await call_holder(parts.brokers, parts.clock, place.broker_name, topic, code, fields, again=True)
         return v2.EndTransactionResponse(status=ok())
 
     # --- questions ---------------------------------------------------------------------------------------------

@@ -207,13 +207,14 @@ class LedDrill(Drill):
         await self.start()
         async with self.watched_traffic() as traffic:
             masters = dict.fromkeys([0, self.kinds.index("java") if "java" in self.kinds else 1])
-            for number in [0] if short else masters:
-                await self.hand_over(number)
-                for suspend in [False] if short else [False, True]:
-                    await self.world.clock.sleep(QUIET_SECONDS)
-                    await self.lose_master(suspend=suspend)
-                    await self.in_sync(REPLICAS)
+            with traffic.troubled():
+                for number in [0] if short else masters:
                     await self.hand_over(number)
+                    for suspend in [False] if short else [False, True]:
+                        await self.world.clock.sleep(QUIET_SECONDS)
+                        await self.lose_master(suspend=suspend)
+                        await self.in_sync(REPLICAS)
+                        await self.hand_over(number)
             return await self.end(traffic)
 
     async def play_elections(self, count: int) -> Verdict:
@@ -221,9 +222,10 @@ class LedDrill(Drill):
         self.introduce()
         await self.start()
         async with self.watched_traffic() as traffic:
-            for elected in range(count):
-                await self.world.clock.sleep(QUIET_SECONDS)
-                await self.hand_over(self.next_master(elected))
+            with traffic.troubled():
+                for elected in range(count):
+                    await self.world.clock.sleep(QUIET_SECONDS)
+                    await self.hand_over(self.next_master(elected))
             return await self.end(traffic)
 
     @asynccontextmanager
@@ -235,8 +237,7 @@ class LedDrill(Drill):
         ):
             nursery.start_soon(self._watch_masters)
             await self.world.clock.sleep(UNTROUBLED_SECONDS)
-            with self.traffic.troubled():
-                yield self.traffic
+            yield self.traffic
             nursery.cancel_scope.cancel()
 
     async def _watch_masters(self) -> None:

@@ -123,6 +123,52 @@ def test_tags_are_compared_and_not_only_their_hashes() -> None:
     play(test)
 
 
+def test_a_condition_in_sql_chooses_by_properties() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        wanted = v2.FilterExpression(type=v2.SQL, expression="colour = 'red' AND size > 3")
+        await rig.user.receive(GROUP, "Normal", filter_expression=wanted)
+        for colour, size in (("red", 3), ("red", 4), ("blue", 5), ("red", 10)):
+            sent = message("Normal", f"{colour} {size}".encode(), f"{colour}{size}")
+            sent.user_properties.update({"colour": colour, "size": str(size)})
+            await rig.user.send(sent)
+        got: list[bytes] = []
+        with trio.move_on_after(30):
+            while True:
+                found = await rig.user.receive(GROUP, "Normal", poll_ms=5000, filter_expression=wanted)
+                got += [each.body for each in found[1]]
+        assert [b"red 10", b"red 4"] == sorted(got)
+
+    play(test, broker_keys={"enablePropertyFilter": "true"})
+
+
+def test_a_group_in_order_gets_no_message_of_a_queue_before_those_in_front_are_acknowledged() -> None:
+    async def test(rig: Rig) -> None:
+        broker = next(iter(rig.cluster.brokers("c1").values()))
+        row = broker.groups.get(GROUP)
+        assert row is not None
+        row.consume_message_orderly = True
+        await rig.user.consume(GROUP, "Fifo")
+        await rig.user.receive(GROUP, "Fifo")
+        for number in range(3):
+            sent = message("Fifo", b"%d" % number, f"m{number}", message_group="g")
+            assert v2.OK == (await rig.user.send(sent)).status.code
+        got = []
+        for _ in range(3):
+            _, (one,) = await rig.user.receive(GROUP, "Fifo", batch=1, invisible_ms=600_000)
+            assert (v2.MESSAGE_NOT_FOUND, []) == await code_and_messages(rig)  # also for another attempt
+            got.append((one.body, one.system_properties.message_group, one.system_properties.message_type))
+            assert v2.OK == (await rig.user.ack(GROUP, "Fifo", one.system_properties.receipt_handle)).status.code
+        assert [(b"0", "g", v2.FIFO), (b"1", "g", v2.FIFO), (b"2", "g", v2.FIFO)] == got
+
+    play(test)
+
+
+async def code_and_messages(rig: Rig) -> tuple[int, list[v2.Message]]:
+    status, messages = await rig.user.receive(GROUP, "Fifo", batch=1, attempt_id="another")
+    return status.code, messages
+
+
 # --- receipt handles ---------------------------------------------------------------------------------------------
 
 
@@ -150,5 +196,48 @@ def test_entries_of_one_request_have_their_own_results() -> None:
         elsewhere = good.replace("broker-a", "broker-z")
         answer = await rig.user.ack(GROUP, "Normal", good, elsewhere, good)
         assert (v2.MULTIPLE_RESULTS, [v2.OK, v2.INVALID_RECEIPT_HANDLE, v2.OK]) == codes(answer)
+
+    play(test)
+
+
+def test_a_time_of_zero_gives_a_message_back_at_once_and_its_old_handle_is_no_error() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        await rig.user.send(message("Normal"))
+        _, (got,) = await rig.user.receive(GROUP, "Normal", invisible_ms=600_000)
+        handle = got.system_properties.receipt_handle
+        for ms in (-1, 43_200_001):
+            assert v2.ILLEGAL_INVISIBLE_TIME == (await rig.user.change(GROUP, "Normal", handle, ms)).status.code
+        assert v2.OK == (await rig.user.change(GROUP, "Normal", handle, 0)).status.code
+        assert (
+            v2.OK == (await rig.user.ack(GROUP, "Normal", handle)).status.code
+        )  # of a message that is not held any more
+        begin = trio.current_time()
+        again: list[v2.Message] = []
+        with trio.move_on_after(60):
+            while not again:
+                again = (await rig.user.receive(GROUP, "Normal"))[1]
+        assert [2] == [each.system_properties.delivery_attempt for each in again]
+        assert trio.current_time() - begin < 10
+
+    play(test)
+
+
+def test_a_handle_that_does_not_say_where_its_message_is_cannot_be_given_up() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        await rig.user.send(message("Normal"))
+        _, (got,) = await rig.user.receive(GROUP, "Normal")
+        request = v2.ForwardMessageToDeadLetterQueueRequest(
+            group=resource(GROUP), topic=resource("Normal"), message_id="m1"
+        )
+        request.receipt_handle = got.system_properties.receipt_handle.rpartition(" ")[0]
+        rpc = "ForwardMessageToDeadLetterQueue"
+        answer = await rig.user.ask(rpc, request, v2.ForwardMessageToDeadLetterQueueResponse)
+        assert v2.INVALID_RECEIPT_HANDLE == answer.status.code
+        broker = next(iter(rig.cluster.brokers("c1").values()))
+        assert 0 == broker.store.max_queue_offset(f"%DLQ%{GROUP}", 0)
 
     play(test)

@@ -130,6 +130,26 @@ def test_a_delayed_message_comes_at_its_time_and_a_recalled_one_never() -> None:
     play(test, broker_keys={"recallMessageEnable": "true"})
 
 
+def test_a_recall_is_for_topics_of_delayed_messages_and_may_come_twice() -> None:
+    async def test(rig: Rig) -> None:
+        late = message("Delay")
+        set_ms(late.system_properties.delivery_timestamp, rig.cluster.client_world().clock.wall_ms() + 600_000)
+        handle = (await rig.user.send(late)).entries[0].recall_handle
+        for topic, text, code in (
+            ("Normal", handle, v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+            ("Nothing", handle, v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+            ("Delay", "nonsense", v2.INTERNAL_SERVER_ERROR),
+            ("a b", handle, v2.ILLEGAL_TOPIC),
+            ("Delay", handle, v2.OK),
+            ("Delay", handle, v2.OK),
+        ):
+            request = v2.RecallMessageRequest(topic=resource(topic), recall_handle=text)
+            answer = await rig.user.ask("RecallMessage", request, v2.RecallMessageResponse)
+            assert code == answer.status.code, (topic, text)
+
+    play(test, broker_keys={"recallMessageEnable": "true"})
+
+
 def test_a_message_may_be_given_up_for_the_dead_letters() -> None:
     async def test(rig: Rig) -> None:
         await rig.user.consume(GROUP, "Normal")

@@ -12,7 +12,10 @@ from proxy_rig import GROUP, Rig, User, message, play, resource
 from understudy.broker.broker import Broker
 from understudy.broker.role import Role
 from understudy.proxy.core.durations import set_ms
+from understudy.proxy.holders import is_overload
 from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import request, response
 from understudy.testkit.waiting import until
 
 TOPICS = ("Normal", "Delay", "Tran")
@@ -42,7 +45,7 @@ class Replicas:
         await until(lambda: GROUP in self.second.groups.rows, 60)
 
     async def hand_over(self) -> None:
-        """Have the copy be master, in the order that no two are; the proxy is told nothing."""
+        """Have the copy be master, after the former one is none; the proxy is told nothing."""
         await self.level()
         await self.first.change_role(Role("SLAVE", 2, 1, "handed over"))
         await self.second.change_role(Role("ASYNC_MASTER", 0, 2, "handed over"))
@@ -118,6 +121,44 @@ def test_a_call_follows_the_role_to_another_replica_at_once(call: Callable[[User
     play(test, broker_keys=KEYS)
 
 
+@pytest.mark.parametrize("call", [acknowledge, commit, send])
+def test_a_call_waits_a_moment_for_a_master_that_is_not_there_yet(
+    call: Callable[[User, Held], Awaitable[v2.Status]],
+) -> None:
+    async def test(rig: Rig) -> None:
+        replicas = await two(rig)
+        held = await holding(rig)
+        await replicas.level()
+        await replicas.first.change_role(Role("SLAVE", 2, 1, "handed over"))
+        await trio.sleep(2)
+
+        async def later() -> None:
+            await trio.sleep(0.5)
+            await replicas.second.change_role(Role("ASYNC_MASTER", 0, 2, "handed over"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(later)
+            status = await call(rig.user, held)
+        assert v2.OK == status.code, status
+
+    play(test, broker_keys=KEYS)
+
+
+def test_a_broker_that_stays_a_slave_is_not_waited_for_for_long() -> None:
+    async def test(rig: Rig) -> None:
+        replicas = await two(rig)
+        held = await holding(rig)
+        await replicas.level()
+        await replicas.first.change_role(Role("SLAVE", 2, 1, "handed over"))
+        await trio.sleep(2)
+        begin = trio.current_time()
+        status = await acknowledge(rig.user, held)
+        assert (v2.TOO_MANY_REQUESTS, True) == (status.code, "takes nothing now" in status.message)
+        assert 1 < trio.current_time() - begin < 2
+
+    play(test, broker_keys=KEYS)
+
+
 def test_a_message_that_is_acknowledged_at_the_new_master_does_not_come_again() -> None:
     async def test(rig: Rig) -> None:
         replicas = await two(rig)
@@ -143,3 +184,22 @@ def test_after_one_refused_receive_messages_come_from_the_new_master() -> None:
         assert "m2" == got.system_properties.message_id
 
     play(test, broker_keys=KEYS)
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "overload"),
+    [
+        (ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, too many requests wait for copies", True),
+        (ResponseCode.SYSTEM_BUSY, None, True),
+        (
+            ResponseCode.SYSTEM_BUSY,
+            "[REJECTREQUEST]system busy, start flow control for a while: this is a slave",
+            False,
+        ),
+        (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: this is a slave", False),
+    ],
+)
+def test_a_broker_that_has_too_much_to_do_is_told_from_one_that_is_no_master(
+    code: int, remark: str | None, overload: bool
+) -> None:
+    assert overload == is_overload(response(request(RequestCode.ACK_MESSAGE, {}), code, remark))

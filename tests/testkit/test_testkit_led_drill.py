@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.runtime.world import real_world
 from understudy.testkit.drills import controller
 from understudy.testkit.drills.controller_processes import ids_of
 from understudy.testkit.drills.led import KINDS, PORTS, LedDrill
+from understudy.testkit.drills.process_traffic import OurTraffic, Traffic
+from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
 
 
@@ -50,6 +56,38 @@ def test_an_operator_has_each_kind_elected_in_turn(tmp_path: Path, brokers: str,
     client = cast(RemotingClient, None)
     drill = LedDrill(tmp_path, range(1, PORTS + 1), client, None, real_world(), KINDS[brokers])
     assert masters == [drill.next_master(elected) for elected in range(6)]
+
+
+class MadeUp(LedDrill):
+    """A drill without processes; its clients only say when something was wrong, as their verdict sees it."""
+
+    async def start(self) -> None: ...
+
+    async def hand_over(self, number: int) -> None: ...
+
+    async def lose_master(self, *, suspend: bool) -> None: ...
+
+    async def in_sync(self, count: int, seconds: float = 0) -> None: ...
+
+    @asynccontextmanager
+    async def watched_traffic(self) -> AsyncIterator[Traffic]:
+        yield OurTraffic()
+
+    async def end(self, traffic: Traffic) -> Verdict:
+        self.faults = list(traffic.faults)
+        self.ended_at = trio.current_time()
+        return traffic.verdict()
+
+
+@pytest.mark.parametrize("elections", [0, 2])
+async def test_the_verdict_knows_when_the_faults_were_and_they_end_before_the_drill_does(
+    tmp_path: Path, autojump_clock: MockClock, elections: int
+) -> None:
+    drill = MadeUp(tmp_path, range(1, PORTS + 1), cast(RemotingClient, None), None, real_world(), KINDS["ours"])
+    await (drill.play_elections(elections) if elections else drill.play_led())
+    (fault,) = drill.faults
+    assert 0 < fault.end - fault.begin < 60
+    assert fault.end <= drill.ended_at
 
 
 def test_of_two_ids_of_one_address_the_living_one_counts() -> None:
