@@ -3,14 +3,15 @@
 What is asked for, in which order and how often, stands in the list of tables; what an answer means is the affair of
 each table (:mod:`understudy.broker.replicated.table`). Progress is asked for several times a second, so that a slave
 that must act knows nearly everything that was consumed and delivered; the other tables at once when the master becomes
-known and then every few seconds, or when an answer says that they have changed.
+known and then every few seconds, or when an answer says that they have changed. All tables of a round are asked for at
+once: over a slow link one after another would take seconds, in which no progress is learned.
 
 Source: SlaveSynchronize.java, BrokerOuterAPI.java.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
 import attrs
@@ -26,7 +27,7 @@ from understudy.broker.source import source_of
 from understudy.remoting.bodies import LARGE_BODY_BYTES
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import request
+from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
@@ -47,6 +48,23 @@ class SyncError(Exception):
 
 class RefusedError(SyncError):
     """The source answered a question with a refusal."""
+
+
+class _Asked:
+    """The first question about a table in a round, under way.
+
+    Attributes:
+        copying: whose question it is; one made since then has seen something that this one has not.
+        ended: there is an answer, or an error.
+        answer, error: what came.
+    """
+
+    def __init__(self, copying: Copying) -> None:
+        self.copying = copying
+        self.question = copying.question()
+        self.ended = trio.Event()
+        self.answer: Command | None = None
+        self.error: RemotingError | None = None
 
 
 class SlaveSync:
@@ -91,6 +109,7 @@ class SlaveSync:
         self._history = history
         self._source: Source | None = None
         self._copyings: dict[str, Copying] = {}
+        self._asked: dict[str, _Asked] = {}
         self._changed = Signal()
         self._asking: trio.CancelScope | None = None
         self._hint = ""
@@ -149,17 +168,34 @@ class SlaveSync:
         Raises:
             RemotingError, SyncError, ValueError: it did not answer, refused, or answered nonsense.
         """
+        failed: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            try:
+                await self._round(source, nursery)
+            except (RemotingError, SyncError, ValueError, OSError) as error:
+                failed = error
+            self._asked.clear()
+            nursery.cancel_scope.cancel()
+        if failed is not None:
+            raise failed
+
+    async def _round(self, source: Source, nursery: trio.Nursery) -> None:
         now = self._clock.monotonic()
+        often = [table for table in self._tables if table.pace is Pace.OFTEN]
+        seldom = [table for table in self._tables if table.pace is Pace.SELDOM]
+        self._ask_ahead(nursery, source, often)
+        if now >= self._tables_due:
+            self._ask_ahead(nursery, source, seldom)
         reading = 0.0
-        for table in self._tables:
-            if table.pace is Pace.OFTEN:
-                reading += await self._copy(source, table)
+        for table in often:
+            reading += await self._copy(source, table)
         self._pause = max(PROGRESS_PERIOD_MS / 1000, reading / LOAD_SHARE)
         if now < self._tables_due:
             return
-        for table in self._tables:
-            if table.pace is Pace.SELDOM:
-                await self._copy(source, table)
+        if not self._asked:  # an answer has said a moment ago that they are due
+            self._ask_ahead(nursery, source, seldom)
+        for table in seldom:
+            await self._copy(source, table)
         self._tables_due = now + TABLES_PERIOD_MS / 1000
         self.synced_ms = self._clock.wall_ms()
         self.current = True
@@ -169,6 +205,24 @@ class SlaveSync:
             for callback in self.on_synced:
                 callback()
 
+    def _ask_ahead(self, nursery: trio.Nursery, source: Source, tables: Iterable[ReplicatedTable]) -> None:
+        """Ask for *tables* at once; the answers are taken in their order."""
+
+        async def ask(table: ReplicatedTable, asked: _Asked) -> None:
+            command = request(table.code, asked.question or None)
+            try:
+                asked.answer = await self._client.invoke(source.address, command, QUESTION_TIMEOUT_MS)
+            except RemotingError as error:
+                asked.error = error
+            asked.ended.set()
+
+        for table in tables:
+            copying = self._copyings.get(table.name) or table.copying(source)
+            if copying is not None:
+                self._copyings[table.name] = copying
+                self._asked[table.name] = asked = _Asked(copying)
+                nursery.start_soon(ask, table, asked)
+
     async def _copy(self, source: Source, table: ReplicatedTable) -> float:
         """Copy one table and tell what its source does not know; return how long the answers took to read (seconds)."""
         copying = self._copyings.get(table.name) or table.copying(source)
@@ -177,17 +231,22 @@ class SlaveSync:
         self._copyings[table.name] = copying
         reading, taken = 0.0, Taken.MORE
         while taken is Taken.MORE:
+            asked = self._asked.pop(table.name, None)
             try:
-                answer = await self._ask(source, table.code, copying.question())
+                if asked is not None and asked.copying is copying:
+                    answer = await self._answer(source, table.code, partial(_wait, asked))
+                else:
+                    answer = await self._ask(source, table.code, copying.question())
             except RefusedError as error:
                 if not table.optional:
                     raise
                 log.debug("no such table", source=source.address, table=table.name, why=error)
                 return reading
             self._heed_hint(answer)
-            if await self._compare_history(source, answer) and not self.parted:
-                # What was cut may be what this source told a moment ago, and leaves out as known from now on. A slave
-                # with a log of its own has no use for it.
+            was_parted = self.parted
+            if (await self._compare_history(source, answer) or was_parted) and not self.parted:
+                # What was cut may be what this source told a moment ago, or while the logs had parted, and leaves out
+                # as known from now on. A slave with a log of its own has no use for it.
                 self._copyings.clear()
                 copying = table.copying(source)
                 if copying is None:
@@ -249,9 +308,15 @@ class SlaveSync:
             self._tables_due = 0.0
 
     async def _ask(self, source: Source, code: RequestCode, ext: dict[str, str]) -> Answer:
+        command = request(code, ext or None)
+        return await self._answer(
+            source, code, partial(self._client.invoke, source.address, command, QUESTION_TIMEOUT_MS)
+        )
+
+    async def _answer(self, source: Source, code: RequestCode, wait: Callable[[], Awaitable[Command]]) -> Answer:
         answer = None
         with trio.CancelScope() as self._asking:
-            answer = await self._client.invoke(source.address, request(code, ext or None), QUESTION_TIMEOUT_MS)
+            answer = await wait()
         self._asking = None
         if answer is None:
             raise SyncError("another replica is to be followed")
@@ -295,3 +360,11 @@ class SlaveSync:
             else:
                 log.info("tables are copied again", source=source.address)
             self._failing = why
+
+
+async def _wait(asked: _Asked) -> Command:
+    await asked.ended.wait()
+    if asked.error is not None:
+        raise asked.error
+    assert asked.answer is not None
+    return asked.answer

@@ -172,6 +172,7 @@ class State:
         next_role: the newest word, while an older one is being taken.
         wanted: the set that replication wants, since the role began.
         asked: questions under way.
+        asked_set: the set that was asked for last.
         due: when each question is to be asked (monotonic seconds).
         named: the newest epoch in which the leader named this broker as master, and when it was asked last.
     """
@@ -183,6 +184,7 @@ class State:
     next_role: Word | None = None
     wanted: frozenset[int] | None = None
     asked: frozenset[Ask] = frozenset()
+    asked_set: frozenset[int] = frozenset()
     due: Mapping[Ask, float] = _NEVER
     named: tuple[int, Moment] = (0, NEVER)
 
@@ -273,7 +275,9 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
                 state = attrs.evolve(state, leader="").at(Ask.LEADER, now + pace.again)
                 state = state.at(Ask.REPLICAS, now)
             if ask is Ask.SET:
-                state = _want(state, now + pace.again)
+                # Another set than the one that was refused need not wait: it may lack who made it be refused.
+                other = not lost and state.wanted != state.asked_set
+                state = _want(state, now if other else now + pace.again)
         case Pushed(word):
             if plausible(word) and _is_news(state, word):
                 state = state.at(Ask.REPLICAS, now)
@@ -342,5 +346,6 @@ def _act(state: State, now: float) -> tuple[State, list[Action]]:
         if state.due[ask] <= now and state._may_ask(ask):
             members = state.wanted if ask is Ask.SET and state.wanted is not None else frozenset()
             actions.append(Question(ask, members))
-            state = attrs.evolve(state, asked=state.asked | {ask}).at(ask, math.inf)
+            asked_set = members if ask is Ask.SET else state.asked_set
+            state = attrs.evolve(state, asked=state.asked | {ask}, asked_set=asked_set).at(ask, math.inf)
     return state, actions

@@ -1,8 +1,9 @@
 """Which messages a failover may deliver twice: one table. Every other repeat is a violation.
 
 A row says for which fault of whose host, and when the message must have been due, counted from the beginning of the
-fault. What is in no row must not happen: progress is replicated within half a second, a returning master takes over
-what its slaves know, and a broker that was away asks before it delivers.
+fault, or of the silence of that host that it ended; where a clock was stepped while it waited, when it came first
+counts as well. What is in no row must not happen: progress is replicated within half a second, a returning master takes
+over what its slaves know, and a broker that was away asks before it delivers.
 
 What may be lost stands in :mod:`~understudy.testkit.drills.acting_losses`.
 """
@@ -85,7 +86,7 @@ class Allowance:
         before = self.before if repeat.delayed else self.before + COMMIT_SECONDS
         if self.late_copies and repeat.slowed(repeat.came[0]):
             before += SLOW_SECONDS
-        moments = (repeat.due, repeat.came[0]) if self.acting else (repeat.due,)
+        moments = (repeat.due, repeat.came[0]) if self.acting else repeat.moments
         return any(
             met.kind in self.faults
             and met.home is self.home
@@ -103,7 +104,7 @@ class Allowance:
             return repeat.alone_since(met)
         if self.acting:
             return max(repeat.acting_since(met), met.begin)
-        return repeat.deaf_since(met) if self.deaf else met.begin
+        return repeat.deaf_since(met) if self.deaf else repeat.quiet_since(met)
 
 
 ALLOWED = (
@@ -178,7 +179,7 @@ ALLOWED = (
     Allowance(
         "last member lost",
         "the slave acts with nobody there to copy from it, and is lost as well; the master comes back without it",
-        (*SILENT, *ENDS_PROCESS),
+        (*SILENT, "cut-in", *ENDS_PROCESS),
         Home.SLAVE,
         before=SYNC_SECONDS,
         after=0.0,
@@ -266,15 +267,22 @@ def judge(repeats: Iterable[Repeat]) -> tuple[Counter[str], list[Violation]]:
 def _rows(repeat: Repeat) -> Counter[str]:
     """Return how many repeats of it each row explains; nothing: not all of them have one."""
     for parts in ([repeat], repeat.parts() if len(set(repeat.places)) > 1 else ()):
-        counts: Counter[str] = Counter()
-        for part in parts:
-            row = next((row for row in ALLOWED if row.covers(part)), None)
-            if row is None:
-                break
-            counts[row.name] += len(part.came) - 1
-        else:
+        counts = _explain(parts)
+        if counts:
             return counts
-    return Counter()
+    counts = _explain(repeat.steps())
+    return counts if set(counts.values()) <= {1} else Counter()  # nothing has the same consequence twice in a row
+
+
+def _explain(parts: Sequence[Repeat]) -> Counter[str]:
+    """Return how many repeats each row explains, if each of *parts* has one."""
+    counts: Counter[str] = Counter()
+    for part in parts:
+        row = next((row for row in ALLOWED if row.covers(part)), None)
+        if row is None:
+            return Counter()
+        counts[row.name] += len(part.came) - 1
+    return counts
 
 
 def explained(candidates: Sequence[Repeat]) -> Repeat:

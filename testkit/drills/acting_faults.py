@@ -44,6 +44,8 @@ SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
 DEAF = ("cut", "cut-in", "cut-out", "pause", "suspend", *ENDS_PROCESS)
 """Faults in which a host learns nothing: it hears nothing, or cannot ask."""
+STEPS_CLOCK = ("clock-forward", "clock-back")
+"""Faults after which the wall clock of a host is another one."""
 WORKS = {
     "half": ("/broker/transactions/", "/processors/end_transaction.py"),
     "timer": ("/broker/timer/",),
@@ -91,7 +93,7 @@ class Fault:
     @property
     def early_ms(self) -> int:
         """By how much it may let a delayed message arrive early."""
-        return self.jump_ms if self.kind in ("clock-forward", "clock-back") else 0
+        return self.jump_ms if self.kind in STEPS_CLOCK else 0
 
 
 def draw_plan(source: random.Random, home: str, heir: str, others: Sequence[str]) -> list[Fault]:
@@ -210,7 +212,7 @@ def draw_work_plan(source: random.Random, home: str, heir: str, others: Sequence
         plan.append(ends(heir, source.uniform(1.0, back), (5.0, 12.0), ("half", "timer", "pop", "due", "escape")))
     drawn = source.random()
     if drawn < 0.3:
-        kind, jump_ms = source.choice(("clock-forward", "clock-back")), source.choice((500, 3_000, 20_000))
+        kind, jump_ms = source.choice(STEPS_CLOCK), source.choice((500, 3_000, 20_000))
         host = source.choice((home, *others))
         plan.append(Fault(kind, host, source.uniform(-3.0, back), source.choice((5.0, 12.0)), jump_ms))
     elif drawn < 0.5:

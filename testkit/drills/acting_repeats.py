@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import attrs
 
-from understudy.testkit.drills.acting_faults import DEAF
+from understudy.testkit.drills.acting_faults import DEAF, SILENT, STEPS_CLOCK
 from understudy.testkit.drills.met_faults import (
     GROUP_TIMEOUT_SECONDS,
     LOCK_SECONDS,
+    LONGEST_DELAY_SECONDS,
     NOTICE_SECONDS,
     RETURN_SECONDS,
     SLAVE_TIMEOUT_SECONDS,
@@ -54,6 +56,31 @@ class Repeat:
         ]
         return [attrs.evolve(self, came=tuple(came[0] for came in times.values()), places=()), *again]
 
+    def steps(self) -> list[Repeat]:
+        """Return each of its copies with the one before it, as a repeat of its own: each may have another reason.
+
+        Whoever put a later one did so because of what became of the one before.
+        """
+        first, *later = itertools.pairwise(sorted(self.came))
+        return [attrs.evolve(self, came=first, places=())] + [
+            attrs.evolve(self, due=two[0], came=two, places=()) for two in later
+        ]
+
+    @property
+    def moments(self) -> tuple[float, ...]:
+        """When it was due, and, where a clock of its group was stepped while it waited, when it came first.
+
+        Who keeps it goes by its own clock, so it may come later than it was due by the others.
+        """
+        stepped = any(
+            met.kind in STEPS_CLOCK
+            and met.host in self.hosts
+            and met.begin <= self.due
+            and self.due - LONGEST_DELAY_SECONDS <= met.end
+            for met in self.met
+        )
+        return (self.due, self.came[0]) if self.delayed and stepped else (self.due,)
+
     @property
     def unlocked(self) -> bool:
         """Whether locks were lost before it came again.
@@ -92,6 +119,11 @@ class Repeat:
         """Return since when its host can have noticed *lost*: one that was suspended when it began cannot before."""
         asleep = [met for met in self.met if met.kind == "suspend" and met.host == lost.host]
         return max(lost.begin, *(met.end for met in asleep if met.begin <= lost.begin <= met.end), lost.begin)
+
+    def quiet_since(self, lost: Met) -> float:
+        """Return since when nobody can have learned anything from the host that *lost* met: it was silent before."""
+        silent = [met for met in self.met if met.kind in SILENT and met.host == lost.host]
+        return min((met.begin for met in silent if met.begin <= lost.begin <= met.end), default=lost.begin)
 
     def slowed(self, seconds: float) -> bool:
         """Return whether a link of its group was slow at *seconds*: copies came late."""

@@ -186,6 +186,15 @@ def test_a_set_is_in_force_once_the_leader_says_so() -> None:
     assert Question(Ask.SET, frozenset({OWN, 1, 3})) in story.tell(Looked(), later=PACE.again)
 
 
+def test_a_set_that_was_refused_keeps_no_other_one_waiting() -> None:
+    story = settled(word(OWN, 3, (OWN, 1, 3), 1))
+    assert story.tell(Wanted(frozenset({OWN, 3}))) == [Question(Ask.SET, frozenset({OWN, 3}))]
+    # given another slave that leaves in the same moment, for which the controllers refuse a set with it
+    assert story.tell(Wanted(frozenset({OWN}))) == []
+    assert Question(Ask.SET, frozenset({OWN})) in story.tell(Failed(Ask.SET, lost=False))
+    assert story.tell(Failed(Ask.SET, lost=False)) == []
+
+
 def test_a_slave_asks_for_no_set() -> None:
     story = settled(word(1, 3, (1, 2)))
     assert story.tell(Wanted(frozenset({OWN}))) == []

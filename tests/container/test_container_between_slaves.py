@@ -15,6 +15,7 @@ from understudy.broker.broker import Broker
 from understudy.broker.source import source_of
 from understudy.remoting.codes import RequestCode
 from understudy.testkit.drills.acting_faults import Accident, Fault
+from understudy.testkit.sim.network import LinkQuality
 from understudy.testkit.waiting import until
 
 
@@ -39,6 +40,24 @@ async def first_slave_acts(ring: Ring) -> tuple[Broker, Broker]:
 def twice(ring: Ring, keys: Iterable[str]) -> list[str]:
     counts = delivered(ring)
     return [key for key in keys if counts[key] > 1]
+
+
+def test_over_a_slow_link_progress_is_learned_nearly_as_often() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            await ring.commit(ring.broker("g0", 0), 1)
+            await trio.sleep(4)
+            # given a link on which each answer takes 0.6 to 0.8 s
+            ring.cluster.slow("c1", LinkQuality(delay_seconds=(0.3, 0.4)))
+            slave, began, known = ring.broker("g0", 1), trio.current_time(), list[float]()
+            for number in range(2, 130):
+                ring.broker("g0", 0).offsets.commit("readers", TOPIC, 0, number)
+                known.append(trio.current_time() - began - (at(slave) - 2) / 10)
+                await trio.sleep(0.1)
+            # then a slave is behind by a pause and three ways, also while it copies the tables that it asks for seldom
+            assert max(known[20:]) < 0.5 + 3 * 0.4 + 0.2
+
+    run(scenario)
 
 
 @pytest.mark.covers("CT-12")

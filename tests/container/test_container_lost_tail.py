@@ -15,6 +15,7 @@ from understudy.broker.broker import Broker
 from understudy.broker.log_history import LogHistory
 from understudy.broker.merge import Reason
 from understudy.broker.replicated.table import Source
+from understudy.broker.replication import Replication
 from understudy.broker.slave_sync import SyncError
 from understudy.container.preonline.common_log import common_end
 from understudy.container.preonline.handshake import Member
@@ -305,6 +306,41 @@ def test_a_slave_whose_log_continues_takes_over_the_history_durably() -> None:
             await pair.cluster.kill("c2", power=True)
             await back(pair, "c2")
             assert pair.slave.history.value == value
+
+    run(scenario)
+
+
+def test_a_slave_whose_log_is_seen_to_continue_late_knows_what_the_group_has_consumed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen, continued_since = False, Replication.continued_since
+
+    def late(self: Replication, moment: float) -> bool:
+        return seen and continued_since(self, moment)
+
+    async def scenario(source: random.Random) -> None:
+        nonlocal seen
+        async with open_pair(source, ACTING, ACTING) as pair:
+            await pair.in_step(10, 3)
+            await trio.sleep(DURABLE_SECONDS)
+            # given a master that has begun another life of its log, and a slave that has not seen it go on with its own
+            monkeypatch.setattr(Replication, "continued_since", late)
+            await pair.cluster.kill("c1", power=True)
+            await back(pair, "c1")
+            await online(pair)
+            await send(pair, 5, b"new")
+            await until(lambda: end(pair.slave) == end(pair.master), 10)
+            here = first_pull("orders") | {"queueOffset": str(end(pair.master) - 5)}
+            await pair.ask(pair.master, RequestCode.PULL_MESSAGE, here)
+            await pair.commit(end(pair.master))
+            await until(lambda: pair.slave.slave_sync.parted, 10)
+            await trio.sleep(3)
+            assert at(pair.slave) < at(pair.master)
+            # when it sees that, and the group consumes nothing more
+            seen = True
+            await until(lambda: pair.slave.history.value == pair.master.history.value, 10)
+            # then it knows all the same where the group is
+            await until(lambda: at(pair.slave) == at(pair.master), 2)
 
     run(scenario)
 
