@@ -38,6 +38,7 @@ _MODULES = (
     "roles",
     "stuck_work",
     "users",
+    "plain_acl",
     "exports",
 )
 # Options with the address of whom to ask: commands that must have one need no name server.
