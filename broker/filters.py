@@ -6,14 +6,14 @@ Source: FilterAPI.java, ExpressionMessageFilter.java, SubscriptionData.java.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import attrs
 
 from understudy.format.java_hash import java_hash
-from understudy.format.json_values import list_of, name_of
+from understudy.format.json_values import TEXT_LIMIT, list_of, name_of
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
+from understudy.format.remembered import remembered
 
 TAG, SQL92 = "TAG", "SQL92"
 
@@ -27,15 +27,22 @@ def is_tag_type(expression_type: str | None) -> bool:
     return expression_type is None or expression_type in ("", TAG)
 
 
-@lru_cache(maxsize=4096)
-def tag_codes(expression: str | None) -> frozenset[int] | None:
+def check_length(expression: str) -> None:
+    """Refuse a text that is longer than one in a heartbeat may be. Raises :class:`SubscriptionError`."""
+    if len(expression) > TEXT_LIMIT:
+        raise SubscriptionError(f"the subscription has {len(expression)} characters, the limit is {TEXT_LIMIT}")
+
+
+@remembered
+def tag_codes(expression: str) -> frozenset[int] | None:
     """Return the hash codes of the tags in *expression*, or ``None`` when it wants every message.
 
     Raises:
-        SubscriptionError: nothing but separators.
+        SubscriptionError: nothing but separators, or too long.
     """
-    if expression is None or expression in ("", "*"):
+    if expression in ("", "*"):
         return None
+    check_length(expression)
     parts = expression.split("||")
     while parts and not parts[-1]:  # Java's split drops trailing empty parts
         parts.pop()

@@ -14,6 +14,7 @@ from understudy.format.record import (
     FLAG_TRANSACTION_NONE,
     FLAG_TRANSACTION_ROLLBACK,
 )
+from understudy.format.remembered import remember
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.index_keys import index_hashes
@@ -44,9 +45,7 @@ class Dispatcher:
         """Return the tags code of a TAGS property."""
         code = self._tag_codes.get(tags)
         if code is None:
-            if len(self._tag_codes) >= _CACHE_MAX:
-                self._tag_codes.clear()
-            code = self._tag_codes[tags] = java_hash_of_bytes(tags)
+            code = remember(self._tag_codes, tags, java_hash_of_bytes(tags), _CACHE_MAX)
         return code
 
     def deliver_ms(self, properties: bytes, store_ms: int) -> int | None:

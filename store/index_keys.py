@@ -5,9 +5,9 @@ from __future__ import annotations
 from operator import mul
 
 from understudy.format.java_hash import POWERS_OF_LENGTH, unsigned_hash
+from understudy.format.remembered import remember
 from understudy.store.consume_queue import ConsumeQueue
 
-_CACHE_MAX = 4096
 _PREFIX_CACHE_MAX = 64
 _TAG_PREFIX = b"T#"
 #: A unique key ends with the low half of its time and a counter; what is before changes about once a minute.
@@ -37,9 +37,7 @@ def index_hashes(queue: ConsumeQueue, unique: bytes | None, keys: bytes | None, 
     if tags is not None:
         value = queue.tag_hashes.get(tags)
         if value is None:
-            if len(queue.tag_hashes) >= _CACHE_MAX:
-                queue.tag_hashes.clear()
-            value = queue.tag_hashes[tags] = unsigned_hash(_TAG_PREFIX + tags, queue.hash_prefix)
+            value = remember(queue.tag_hashes, tags, unsigned_hash(_TAG_PREFIX + tags, queue.hash_prefix))
         found.append(value)
     return found
 
@@ -50,10 +48,8 @@ def _unique_hash(queue: ConsumeQueue, unique: bytes) -> int:
         return unsigned_hash(unique, queue.hash_prefix)
     known = queue.prefix_hashes.get(before)
     if known is None:
-        if len(queue.prefix_hashes) >= _PREFIX_CACHE_MAX:
-            queue.prefix_hashes.clear()
         # Moved on by the length of a tail.
         known = unsigned_hash(before, queue.hash_prefix) * pow(31, _UNIQ_TAIL, 1 << 32)
-        queue.prefix_hashes[before] = known
+        remember(queue.prefix_hashes, before, known, _PREFIX_CACHE_MAX)
     value: int = known + sum(map(mul, tail, _TAIL_POWERS))
     return value & 0xFFFFFFFF

@@ -246,6 +246,10 @@ class MemberProcessor:
         subscription = data.get("subscriptionData") if isinstance(data, Mapping) else None
         if isinstance(subscription, Mapping):
             kind, text = subscription.get("expressionType"), subscription.get("subString")
+            try:
+                filters.check_length("" if text is None else str(text))
+            except filters.SubscriptionError as error:
+                raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
             if not filters.is_tag_type(None if kind is None else str(kind)):
                 try:
                     self._parts.conditions.get(str(kind), "" if text is None else str(text))

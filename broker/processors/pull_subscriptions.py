@@ -50,7 +50,7 @@ class Subscriptions:
         try:
             if kind != "TAG" and not filters.is_tag_type(kind):
                 return self._condition(str(kind), ext.get("subscription") or "", known)
-            return filters.tag_codes(ext.get("subscription"))
+            return filters.tag_codes(ext.get("subscription") or "")
         except (filters.SubscriptionError, SqlError) as error:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}", {}

@@ -7,11 +7,11 @@ looked up in a small table, so that a usual message costs two searches and one l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
 from understudy.format.java_hash import java_hash
 from understudy.format.properties import parse_properties
+from understudy.format.remembered import remember, remembered
 
 UNIQUE, KEYS = "UNIQ_KEY\x01", "KEYS\x01"
 REWRITTEN = frozenset(
@@ -23,7 +23,7 @@ REWRITTEN = frozenset(
 )
 """Properties that change the way of a message or are replaced; a text with one of them is parsed and written anew."""
 
-tags_hash = lru_cache(maxsize=8192)(java_hash)
+tags_hash = remembered(java_hash)
 
 
 class Common(NamedTuple):
@@ -58,10 +58,7 @@ class CommonProperties:
         except KeyError:
             pairs = parse_properties(text)
             found = None if not REWRITTEN.isdisjoint(pairs) else describe(pairs)
-            if len(self._known) >= self._limit:
-                self._known.clear()
-            self._known[text] = found
-            return found
+            return remember(self._known, text, found, self._limit)
 
 
 def describe(pairs: dict[str, str]) -> Common:

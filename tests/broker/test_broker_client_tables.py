@@ -83,8 +83,8 @@ class TestProducers:
 
 
 class TestFilters:
-    @pytest.mark.parametrize("text", [None, "", "*"])
-    def test_everything(self, text: str | None) -> None:
+    @pytest.mark.parametrize("text", ["", "*"])
+    def test_everything(self, text: str) -> None:
         assert tag_codes(text) is None
 
     def test_codes(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 import trio
-from broker_rig import NoNetwork, Rig, open_rig
+from broker_rig import NoNetwork, Rig, open_rig, pull_header
+from pop_rig import POP, pop_header
 
 from understudy.broker.groups import GroupConfig
 from understudy.broker.persistence import RETRY_SECONDS, Persistence, SavedTable
 from understudy.broker.topics import TopicConfig
 from understudy.format.json_dialect import loads
+from understudy.format.json_values import TEXT_LIMIT
 from understudy.runtime.table import load_table
 from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
@@ -235,3 +238,32 @@ async def test_a_running_broker_shows_a_table_that_cannot_be_written(tmp_path: P
         assert line["state"] == "failed"
         rig.serves_another()
         rig.broker.groups.delete("g")
+
+
+DOORS: dict[str, tuple[int, Callable[[str], dict[str, str]], Callable[[str], bytes]]] = {
+    "pull": (11, lambda text: pull_header("T", subscription=text), lambda text: b""),
+    "light pull": (361, lambda text: pull_header("T", subscription=text), lambda text: b""),
+    "pop": (POP, lambda text: pop_header(exp=text), lambda text: b""),
+    "check": (46, lambda text: {}, lambda text: json.dumps({"subscriptionData": {"subString": text}}).encode()),
+    "heartbeat": (
+        34,
+        lambda text: {},
+        lambda text: json.dumps(
+            {
+                "clientID": "c",
+                "consumerDataSet": [{**CONSUMER, "subscriptionDataSet": [{**SUBSCRIPTION, "subString": text}]}],
+            }
+        ).encode(),
+    ),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_every_door_takes_subscriptions_of_one_length(door: str, tmp_path: Path) -> None:
+    code, fields, body = DOORS[door]
+    async with open_rig(str(tmp_path)) as rig:
+        rig.broker.topics.update([TopicConfig("T", 1, 1)])
+        for text, accepted in (("a||" * 10_922, True), ("a||" * 10_923, False)):
+            assert (len(text) <= TEXT_LIMIT) is accepted
+            answer = await rig.wait(rig.tell(code, fields(text), body(text)))
+            assert ("the limit is 32768" in (answer.remark or "")) is not accepted, answer.remark

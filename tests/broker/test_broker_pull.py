@@ -254,8 +254,8 @@ class TestLongPolling:
     async def test_a_peer_whose_pulls_keep_too_much_is_told_to_slow_down(self, tmp_path: Path) -> None:
         async with open_rig(str(tmp_path)) as rig:
             await filled(rig)
-            rig.broker.world.load.parked.limit = 900_000
-            header = pull_header("T", 0, 4, sysFlag="6", suspendTimeoutMillis="60000", subscription="a" * 200_000)
+            rig.broker.world.load.parked.limit = 150_000
+            header = pull_header("T", 0, 4, sysFlag="6", suspendTimeoutMillis="60000", subscription="a" * 32_000)
             held = [rig.tell(11, header) for _ in range(3)]
             assert [None, None, 2] == [getattr(rig.peer.replies.get(each.opaque or 0), "code", None) for each in held]
             other = Peer(rig.nursery, 50001)
