@@ -32,7 +32,11 @@ initAuthenticationUser={"username":"rocketmq","password":"12345678"}
 innerClientAuthenticationCredentials={"accessKey":"inner","secretKey":"innersecret"}
 """
 CLIENT = {"SMOKE_ACCESS_KEY": "smoker", "SMOKE_SECRET_KEY": "smokesecret"}
-RULES = ("Topic:Smoke*", "Group:*")
+RULES = {
+    "Topic:Smoke*": ["Pub", "Sub", "Get"],
+    "Topic:go_*": ["Pub", "Sub", "Get", "Create"],
+    "Group:*": ["Sub", "Get"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,7 @@ async def make_user(namesrv: str, broker: str) -> None:
                 address, RequestCode.AUTH_CREATE_ACL, {"subject": "User:smoker"}, json.dumps(acl).encode()
             )
         fields = {"defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": "false"}
-        for topic in ("SmokeCpp", "SmokeJavaScript"):
+        for topic in ("SmokeCpp", "SmokeJavaScript", "SmokeGo"):
             ext = {"topic": topic, "topicFilterType": "SINGLE_TAG", **fields}
             await session.call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
             await eventually(lambda: known(session, namesrv, topic))  # noqa: B023 - waited for before the next one
@@ -86,10 +90,11 @@ def play(command: list[str], **environment: str) -> dict[str, Any]:
 def test_clients_with_an_access_key_work_and_others_do_not(
     closed_cluster: PeerCluster, place_of_peer: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    # given the C++ and the JavaScript client, each with the user's key and without any
+    # given the C++, the JavaScript and the Go client, each with the user's key and without any
     cpp = [str(place_of_peer("cpp")), str(HERE / "smoke_cpp.py"), closed_cluster.namesrv, "SmokeCpp", "GID_cpp", "5"]
     modules = str(place_of_peer("node"))
     script = ["node", str(HERE / "smoke_javascript.js"), closed_cluster.namesrv, "SmokeJavaScript", "GID_js", "5"]
+    go = [str(place_of_peer("go")), closed_cluster.namesrv, "go_push"]
     with ThreadPoolExecutor() as threads:
         runs = {
             name: threads.submit(play, command, **environment)
@@ -98,6 +103,8 @@ def test_clients_with_an_access_key_work_and_others_do_not(
                 ("cpp without", cpp, {"HOME": str(tmp_path)}),
                 ("js", script, {"NODE_PATH": modules, **CLIENT}),
                 ("js without", script, {"NODE_PATH": modules}),
+                ("go", go, {"SMOKE_TOPIC": "SmokeGo", **CLIENT}),
+                ("go without", go, {"SMOKE_TOPIC": "SmokeGo"}),
             )
         }
         found = {name: run.result() for name, run in runs.items()}
@@ -106,6 +113,8 @@ def test_clients_with_an_access_key_work_and_others_do_not(
         result = found[name]
         assert (True, 5, 5, 0) == tuple(result.get(key) for key in ("ok", "sent", "consumed", "duplicated")), found
         assert (False, 0) == (found[f"{name} without"]["ok"], found[f"{name} without"].get("sent", 0))
+    assert (True, "20 sent and consumed") == (found["go"]["ok"], found["go"]["detail"]), found
+    assert not found["go without"]["ok"], found
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
 // Smoke of the real Go client against any name server: send and push consume, ordered consume, delay, transaction.
 //
 //	go-smoke NAMESRV [SCENARIO ...]      one JSON line per scenario {name, ok, detail, ms}; exit 1 when one failed
+//
+// With SMOKE_ACCESS_KEY and SMOKE_SECRET_KEY it signs; the admin client signs no request to create a topic, so SMOKE_TOPIC
+// names one that is there.
 package main
 
 import (
@@ -25,6 +28,7 @@ var (
 	namesrv string
 	run     = fmt.Sprint(time.Now().UnixMilli() % 1e9)
 	serial  atomic.Int64
+	keys    = primitive.Credentials{AccessKey: os.Getenv("SMOKE_ACCESS_KEY"), SecretKey: os.Getenv("SMOKE_SECRET_KEY")}
 )
 
 // await polls until the condition holds, or says what it waited for.
@@ -40,9 +44,13 @@ func await(what string, limit time.Duration, holds func() bool) error {
 func instance() string { return fmt.Sprintf("go%s_%d", run, serial.Add(1)) }
 
 func newProducer(group string) (rocketmq.Producer, error) {
-	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group),
-		producer.WithInstanceName(instance()), producer.WithRetry(2), producer.WithSendMsgTimeout(10*time.Second),
-		producer.WithQueueSelector(producer.NewHashQueueSelector()))
+	options := []producer.Option{producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group),
+		producer.WithInstanceName(instance()), producer.WithRetry(2), producer.WithSendMsgTimeout(10 * time.Second),
+		producer.WithQueueSelector(producer.NewHashQueueSelector())}
+	if !keys.IsEmpty() {
+		options = append(options, producer.WithCredentials(keys))
+	}
+	p, err := rocketmq.NewProducer(options...)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +67,13 @@ type seen struct {
 func (s *seen) count() int { s.Lock(); defer s.Unlock(); return len(s.bodies) }
 
 func consume(group, topic string, ordered bool, s *seen) (rocketmq.PushConsumer, error) {
-	c, err := rocketmq.NewPushConsumer(consumer.WithNameServer([]string{namesrv}), consumer.WithGroupName(group),
+	options := []consumer.Option{consumer.WithNameServer([]string{namesrv}), consumer.WithGroupName(group),
 		consumer.WithInstance(instance()), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-		consumer.WithConsumerOrder(ordered))
+		consumer.WithConsumerOrder(ordered)}
+	if !keys.IsEmpty() {
+		options = append(options, consumer.WithCredentials(keys))
+	}
+	c, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +93,11 @@ func consume(group, topic string, ordered bool, s *seen) (rocketmq.PushConsumer,
 }
 
 func createTopic(topic string) error {
-	a, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver([]string{namesrv})))
+	options := []admin.AdminOption{admin.WithResolver(primitive.NewPassthroughResolver([]string{namesrv}))}
+	if !keys.IsEmpty() {
+		options = append(options, admin.WithCredentials(keys))
+	}
+	a, err := admin.NewAdmin(options...)
 	if err != nil {
 		return err
 	}
@@ -260,6 +276,9 @@ func main() {
 			continue
 		}
 		topic, group := "go_"+run+"_"+scenario.name, "gg_"+run+"_"+scenario.name
+		if made := os.Getenv("SMOKE_TOPIC"); made != "" {
+			topic = made
+		}
 		start := time.Now()
 		err := createTopic(topic)
 		detail := ""
