@@ -27,6 +27,10 @@ _REJECTED = "[REJECTREQUEST]"
 SUCCESSOR_SECONDS = 1.5
 """How long a call waits for the successor of a master: a route is asked for once a second at most."""
 LOOK_SECONDS = 0.1
+_LEAST_MS = 1_000
+"""What a successor has for its answer at least; all who are asked have no longer than one broker alone, else."""
+_NEWS_SECONDS = 0.5
+"""How long a name server has to tell where a broker is by now."""
 _MOST_ASKED = 4
 """Brokers that are asked one after the other: one that is gone, a slave, the same as master, and one for bad luck."""
 
@@ -40,6 +44,7 @@ async def call_holder(
     ext: Mapping[str, object],
     *,
     again: bool,
+    waits: bool = True,
 ) -> Command:
     """Ask the broker that has a message, or who has taken its place.
 
@@ -53,20 +58,21 @@ async def call_holder(
         code: of the request.
         ext: fields of its header.
         again: it does no harm when it is carried out twice.
+        waits: somebody waits for just this answer; who has many to see to asks only those who are there.
 
     Raises:
         ProxyError: see :meth:`Brokers.call`; 40013 when nobody knows the broker.
     """
-    until = clock.monotonic() + SUCCESSOR_SECONDS
+    begin, timeout_ms = clock.monotonic(), float(CALL_MS)
     failure: ProxyError = BrokerGoneError(f"broker {broker_name} is not there at the moment", sent=False)
     found: BrokerAddresses | None = await brokers.addresses(broker_name, topic)
     for _ in range(_MOST_ASKED):
         asked = None if found is None else found.first()
         if asked is None:
             break
-        wait = until - clock.monotonic()
+        patient = waits
         try:
-            answer = await brokers.ask(asked[1], request(code, fields(ext)), CALL_MS)
+            answer = await brokers.ask(asked[1], request(code, fields(ext)), timeout_ms)
         except BrokerGoneError as error:
             failure, repeats = error, again or not error.sent
         except ProxyError as error:  # a timeout: no time is left
@@ -78,10 +84,12 @@ async def call_holder(
             if answer.code not in _NOT_DONE and answer.code not in _PERHAPS_DONE:
                 break
             if answer.code == ResponseCode.SYSTEM_ERROR or is_overload(answer):
-                wait = 0.0
-        found = await changed(brokers, clock, broker_name, topic, _other_than(asked), wait if repeats else 0.0)
+                patient = False
+        wait = begin + SUCCESSOR_SECONDS - clock.monotonic() if patient and repeats else 0.0
+        found = await changed(brokers, clock, broker_name, topic, _other_than(asked), wait)
         if not repeats:
             break
+        timeout_ms = max(_LEAST_MS, CALL_MS - (clock.monotonic() - begin) * 1000)
     raise failure
 
 
@@ -109,7 +117,7 @@ async def changed(
     """
     until = clock.monotonic() + seconds
     while True:
-        with contextlib.suppress(ProxyError):
+        with contextlib.suppress(ProxyError), clock.move_on_after(_NEWS_SECONDS):
             await brokers.route(topic, fresh=True)
             found = await brokers.addresses(broker_name, topic)
             if wanted(found):

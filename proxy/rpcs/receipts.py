@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
@@ -38,7 +39,7 @@ class Receipts:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.renewals = Renewals(parts, self.hide)
+        self.renewals = Renewals(parts, partial(self.hide, waits=False))
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by path."""
@@ -119,7 +120,7 @@ class Receipts:
         """Acknowledge one message. Raises :class:`ProxyError`."""
         await self._ask(handle, topic, RequestCode.ACK_MESSAGE, handle.fields(group, topic))
 
-    async def hide(self, group: str, topic: str, handle: Handle, invisible_ms: int) -> Handle:
+    async def hide(self, group: str, topic: str, handle: Handle, invisible_ms: int, *, waits: bool = True) -> Handle:
         """Hide a message for *invisible_ms* from now on.
 
         Args:
@@ -127,6 +128,7 @@ class Receipts:
             topic: of the message.
             handle: of its receipt.
             invisible_ms: for how long.
+            waits: see :func:`~understudy.proxy.holders.call_holder`.
 
         Returns:
             The handle that counts then.
@@ -135,7 +137,7 @@ class Receipts:
             ProxyError: it belongs to its client for as long as before.
         """
         wanted = {**handle.fields(group, topic), "invisibleTime": invisible_ms}
-        answer = await self._ask(handle, topic, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, wanted)
+        answer = await self._ask(handle, topic, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, wanted, waits=waits)
         ext = answer.ext or {}
         return handle.changed(int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"]))
 
@@ -162,8 +164,10 @@ class Receipts:
         await self._ask(handle, topic, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
         await self.acknowledge(group, topic, handle)
 
-    async def _ask(self, handle: Handle, topic: str, code: RequestCode, ext: Mapping[str, object]) -> Command:
+    async def _ask(
+        self, handle: Handle, topic: str, code: RequestCode, ext: Mapping[str, object], *, waits: bool = True
+    ) -> Command:
         """Ask the broker that a handle names, or its successor. Raises :class:`ProxyError`."""
         again = code != RequestCode.CONSUMER_SEND_MSG_BACK  # it would be a second dead letter
-        parts = self._parts
-        return await call_holder(parts.brokers, parts.clock, handle.broker_name, topic, code, ext, again=again)
+        parts, name = self._parts, handle.broker_name
+        return await call_holder(parts.brokers, parts.clock, name, topic, code, ext, again=again, waits=waits)

@@ -308,7 +308,9 @@ class Receives:
             for each in messages:
                 with contextlib.suppress(ProxyError):  # its time passes
                     async with self._receipts.renewals.settling(row.caller.client_id, handle_of(each)) as handle:
-                        await self._receipts.hide(receive.group, receive.subscription.topic, handle, soon_ms)
+                        await self._receipts.hide(
+                            receive.group, receive.subscription.topic, handle, soon_ms, waits=False
+                        )
 
 
 def _perhaps_elsewhere(outcome: Command | Exception | None) -> bool:

@@ -116,7 +116,7 @@ class GrpcTraffic(ProgramTraffic):
             if told["code"] == OK:
                 self._acknowledged.add(told["key"])
             else:
-                self._refusals[told["code"], _kind_of(told.get("why", ""))] += 1
+                self._refusals[told["code"].partition(":")[0], _kind_of(told.get("why", ""))] += 1
         else:
             return False
         return True
@@ -131,7 +131,7 @@ class GrpcTraffic(ProgramTraffic):
         return attrs.evolve(found, violations=(*found.violations, *wrong))
 
     def told(self) -> list[str]:
-        answers = Counter(each.code for each in self._settled)
+        answers = Counter(_kind_of(each.code) if each.code not in CODES else each.code for each in self._settled)
         shown = [f"{CODES.get(code, code)} {count}" for code, count in answers.most_common()]
         return [
             f"Acknowledgements {HOLD_SECONDS:g} s after delivery, by the handle of then: {', '.join(shown) or 'none'}; "

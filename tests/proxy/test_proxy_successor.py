@@ -159,6 +159,58 @@ def test_a_broker_that_stays_a_slave_is_not_waited_for_for_long() -> None:
     play(test, broker_keys=KEYS)
 
 
+def test_a_successor_that_does_not_answer_takes_no_more_time_than_one_broker_may() -> None:
+    async def test(rig: Rig) -> None:
+        replicas = await two(rig)
+        held = await holding(rig)
+        await replicas.hand_over()
+        rig.cluster.freeze("c9")
+        begin = trio.current_time()
+        status = await acknowledge(rig.user, held)
+        assert status.code in (v2.PROXY_TIMEOUT, v2.INTERNAL_SERVER_ERROR), status
+        assert 2.5 < trio.current_time() - begin < 4
+
+    play(test, broker_keys=KEYS)
+
+
+def test_who_has_many_messages_to_see_to_waits_for_no_successor() -> None:
+    async def test(rig: Rig) -> None:
+        replicas = await two(rig)
+        await rig.user.consume(GROUP, *TOPICS)
+        await rig.user.receive(GROUP, "Normal")
+        for number in range(320):  # 32 are seen to at a time
+            await rig.user.send(message("Normal", message_id=f"m{number}"))
+        async with rig.another_user("push") as push:
+            await push.consume(GROUP, "Normal")
+            count = 0
+            while count < 320:
+                count += len((await push.receive(GROUP, "Normal", auto_renew=True))[1])
+            await replicas.level()
+            await replicas.first.change_role(Role("SLAVE", 2, 1, "handed over"))
+            await trio.sleep(2)
+            begin = trio.current_time()
+            end = v2.NotifyClientTerminationRequest(group=resource(GROUP))
+            await push.ask("NotifyClientTermination", end, v2.NotifyClientTerminationResponse)
+            assert trio.current_time() - begin < 3
+
+    play(test)
+
+
+def test_a_name_server_that_does_not_answer_is_not_waited_for() -> None:
+    async def test(rig: Rig) -> None:
+        replicas = await two(rig)
+        held = await holding(rig)
+        await replicas.level()
+        await replicas.first.change_role(Role("SLAVE", 2, 1, "handed over"))
+        await trio.sleep(2)
+        rig.cluster.freeze("n1")
+        begin = trio.current_time()
+        assert v2.TOO_MANY_REQUESTS == (await acknowledge(rig.user, held)).code
+        assert trio.current_time() - begin < 2.5
+
+    play(test, broker_keys=KEYS)
+
+
 def test_a_message_that_is_acknowledged_at_the_new_master_does_not_come_again() -> None:
     async def test(rig: Rig) -> None:
         replicas = await two(rig)

@@ -145,8 +145,14 @@ def test_what_comes_again_although_it_was_acknowledged_is_told_and_needs_a_fault
 
 
 def test_what_held_handles_were_answered_is_counted_by_reason() -> None:
-    refusals = held("20000", "42900", "50001", "42900", keys="abcd").told()[1:]
-    assert ["  2 x TOO_MANY_REQUESTS: why #", "  1 x INTERNAL_SERVER_ERROR: why #"] == refusals
+    late = ("no answer: 4.99 s", "no answer: 5.01 s")
+    first, *refusals = held("20000", "42900", "50001", "42900", *late, keys="abcdef").told()
+    assert "TOO_MANY_REQUESTS 2, no answer: #.# s 2, OK 1, INTERNAL_SERVER_ERROR 1" in first
+    assert [
+        "  2 x TOO_MANY_REQUESTS: why #",
+        "  2 x no answer: why #",
+        "  1 x INTERNAL_SERVER_ERROR: why #",
+    ] == refusals
 
 
 @pytest.mark.parametrize(("clients", "program"), [("java", "LAUNCHER"), ("grpc", "PROXY_TRAFFIC")])
