@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import trio
 
+from understudy.proxy.holders import PERHAPS_REPLACED
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command, next_opaque, response
@@ -44,8 +45,14 @@ class Guest:
             self.ready.set()
             await trio.sleep_forever()
 
-    def ask(self, broker: Connection, command: Command) -> None:
-        """Ask a broker what the client asks; the answer goes to the client when it comes."""
+    def ask(self, broker: Connection, command: Command, refused: Callable[[], object] | None = None) -> None:
+        """Ask a broker what the client asks; the answer goes to the client when it comes.
+
+        Args:
+            broker: to whom.
+            command: of the client.
+            refused: called when the broker is gone, or answers as one that is no master any more.
+        """
         out = copied(command)
         if command.flag & ONEWAY_BIT:
             broker.notify(out)
@@ -58,6 +65,8 @@ class Guest:
 
         def answered(answer: Command | None) -> None:
             self._asked -= 1
+            if refused is not None and (answer is None or answer.code in PERHAPS_REPLACED):
+                refused()
             self.connection.respond(command, relabelled(answer, command, broker.address))
 
         try:

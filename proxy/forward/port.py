@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -76,6 +78,7 @@ class RemotingPort(RemotingServer):
         self._access = access
         self._grpc = grpc
         self._told = told
+        self._looked_for: set[str] = set()  # topics whose routes are asked for because one was refused
         self.lane(_LANE, _LIMITS)
         self.register_async(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._checked(self._route), _LANE)
         ways = {Target.EVERY: self._to_every, Target.ONE: self._to_any, Target.LOCKS: self._to_holders}
@@ -109,7 +112,7 @@ class RemotingPort(RemotingServer):
             address = None if known is None else address_for(TARGETS[command.code], known)
             broker = None if address is None else guest.client.open_connection(address)
             if broker is not None:
-                guest.ask(broker, command)
+                guest.ask(broker, command, partial(self._look_again, connection, command))
                 return None
         return self.lane(_LANE).submit(connection, command, self._checked(self._to_one))
 
@@ -139,8 +142,21 @@ class RemotingPort(RemotingServer):
         except RemotingError:
             await self._brokers.route(topic or name, fresh=True)  # for the next one
             raise
-        guest.ask(broker, command)
+        guest.ask(broker, command, partial(self._look_again, connection, command))
         return None
+
+    def _look_again(self, connection: Connection, command: Command) -> None:
+        """Ask anew where the broker of a request is that was refused: its client tries again."""
+        topic = topic_of(command) or broker_of(command)
+        if topic not in self._looked_for and connection.start_soon(self._renew, topic):
+            self._looked_for.add(topic)
+
+    async def _renew(self, topic: str) -> None:
+        try:
+            with contextlib.suppress(ProxyError):
+                await self._brokers.route(topic, fresh=True)
+        finally:
+            self._looked_for.discard(topic)
 
     async def _to_any(self, connection: Connection, command: Command) -> Answer:
         guest = self._guest(connection)

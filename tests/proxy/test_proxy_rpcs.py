@@ -206,6 +206,34 @@ def test_a_message_that_breaks_a_rule_is_refused_with_its_code() -> None:
     play(test)
 
 
+def test_numbers_that_no_enumeration_has_are_taken_for_none_or_refused_and_the_proxy_stays_well() -> None:
+    async def test(rig: Rig) -> None:
+        strange = message("Normal", message_type=99, body_encoding=99)
+        settings = v2.Settings(client_type=99)
+        settings.subscription.group.name = GROUP
+        await rig.user.settle(settings)
+        wanted = v2.FilterExpression(type=99, expression="*")
+        assert v2.MESSAGE_NOT_FOUND == (await rig.user.receive(GROUP, "Normal", filter_expression=wanted))[0].code
+        assert v2.OK == (await rig.user.send(strange)).status.code
+        _, (got,) = await rig.user.receive(GROUP, "Normal", filter_expression=wanted)
+        system = got.system_properties
+        assert (b"hello", v2.NORMAL, v2.IDENTITY) == (got.body, system.message_type, system.body_encoding)
+        half = await rig.user.send(message("Tran", message_type=v2.TRANSACTION))
+        request = v2.EndTransactionRequest(
+            topic=resource("Tran"),
+            message_id="m1",
+            transaction_id=half.entries[0].transaction_id,
+            resolution=99,
+            source=99,
+        )
+        assert v2.OK == (await rig.user.ask("EndTransaction", request, v2.EndTransactionResponse)).status.code
+        endpoints = v2.Endpoints(scheme=99, addresses=[v2.Address(host="h", port=1)])
+        route = v2.QueryRouteRequest(topic=resource("Normal"), endpoints=endpoints)
+        assert v2.OK == (await rig.user.ask("QueryRoute", route, v2.QueryRouteResponse)).status.code
+
+    play(test)
+
+
 def test_a_batch_is_stored_whole_and_answered_by_one_entry() -> None:
     async def test(rig: Rig) -> None:
         await rig.user.consume(GROUP, "Normal")

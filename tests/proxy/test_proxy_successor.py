@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 from proxy_rig import GROUP, Rig, User, message, play, resource
+from test_proxy_remoting import old_client
 
 from understudy.broker.broker import Broker
 from understudy.broker.role import Role
@@ -169,6 +170,20 @@ def test_a_successor_that_does_not_answer_takes_no_more_time_than_one_broker_may
         status = await acknowledge(rig.user, held)
         assert status.code in (v2.PROXY_TIMEOUT, v2.INTERNAL_SERVER_ERROR), status
         assert 2.5 < trio.current_time() - begin < 4
+
+    play(test, broker_keys=KEYS)
+
+
+def test_a_client_of_the_remoting_port_finds_the_new_master_when_it_tries_again() -> None:
+    async def test(rig: Rig) -> None:
+        replicas = await two(rig)
+        await holding(rig)
+        async with old_client(rig) as old:
+            assert 0 == (await old.send("Normal", "broker-a", b"1")).code
+            await replicas.hand_over()
+            assert 0 != (await old.send("Normal", "broker-a", b"2")).code
+            await trio.sleep(1.1)
+            assert 0 == (await old.send("Normal", "broker-a", b"3")).code
 
     play(test, broker_keys=KEYS)
 
