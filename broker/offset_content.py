@@ -10,6 +10,7 @@ from typing import Any
 
 REMOVED_TOPICS, REMOVED_GROUPS = "removedTopicTable", "removedGroupTable"
 RESET_STAMPS, PENDING_RESETS = "resetStampTable", "pendingResetTable"
+LOG_ENDS = "logEndTable"
 
 
 def quoted(numbers: Mapping[int, int]) -> Iterator[tuple[str, int]]:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Container, Generator, Mapping
 from typing import Any
 
 from understudy.broker.doubts import Doubts
+from understudy.broker.log_ends import LogEnds
 from understudy.broker.offset_content import (
+    LOG_ENDS,
     PENDING_RESETS,
     REMOVED_GROUPS,
     REMOVED_TOPICS,
@@ -40,6 +42,7 @@ class OffsetTable:
             that were reset are in it; saved. An offset under a newer stamp is right even when it is smaller.
         removed_topics, removed_groups: when the offsets of whole topics and groups were last removed; saved. The
             offsets of a replica that does not know of it belong to a former topic or group of that name.
+        log_ends: what of the log belongs to offsets that pops moved; saved.
         reset: offsets an administrator set that the next pull must learn; saved.
         pulled: where the next pull will begin; memory only.
         doubts: of consumers that may remember more than is there.
@@ -55,6 +58,7 @@ class OffsetTable:
         self.version_step = max(version_step, 1)
         self.committed: dict[str, dict[int, int]] = {}
         self.stamps: dict[str, dict[int, int]] = {}
+        self.log_ends = LogEnds()
         self.removed_topics, self.removed_groups = Removals(), Removals()
         self.reset: dict[str, dict[int, int]] = {}
         self.pulled: dict[str, dict[int, int]] = {}
@@ -86,6 +90,20 @@ class OffsetTable:
             self.version = self.version.next(self._now_ms(), self.state_version())
         for listener in self.on_change:
             listener()
+
+    def commit_popped(self, group: str, topic: str, queue_id: int, offset: int, log_end: int) -> None:
+        """Set the offset behind what was popped.
+
+        Args:
+            group, topic, queue_id, offset: as for :meth:`commit`.
+            log_end: byte of the log behind what makes it come again; 0 where no log has it.
+        """
+        key = f"{topic}@{group}"
+        if log_end:
+            self.log_ends.note(key, queue_id, log_end)
+        else:
+            self.log_ends.forget(key, (queue_id,))
+        self.commit(group, topic, queue_id, offset)
 
     def commit_unless_reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Commit unless an administrator's reset of this queue still waits for its pull; return whether it did.
@@ -147,6 +165,7 @@ class OffsetTable:
         """
         key = f"{topic}@{group}"
         self.reset.setdefault(key, {})[queue_id] = offset
+        self.log_ends.forget(key, (queue_id,))
         self._stamp(key, queue_id)
         self.committed.setdefault(key, {})[queue_id] = offset
         self._changed(key)
@@ -311,6 +330,7 @@ class OffsetTable:
         """Set queues back: what groups had beyond that was read in a log that is lost."""
         for key, queues in offsets.items():
             self.committed[key].update(queues)
+            self.log_ends.forget(key, queues)
             self._changed(key)
 
     def to_json(self, since: int = -1, *, later: bool = False) -> dict[str, Any]:
@@ -322,18 +342,19 @@ class OffsetTable:
                 once.
         """
         if since < 0:
-            table, stamps, pending = self.committed, self.stamps, self.reset
+            table, stamps, pending, ends = self.committed, self.stamps, self.reset, self.log_ends.rows
         else:
             keys = [key for key, revision in self.touched.items() if revision > since]
             table = {key: self.committed[key] for key in keys if key in self.committed}
             stamps = {key: self.stamps[key] for key in keys if key in self.stamps}
             pending = {key: self.reset[key] for key in keys if key in self.reset}
+            ends = {key: self.log_ends.rows[key] for key in keys if key in self.log_ends.rows}
         offsets = ((key, dict(queues)) for key, queues in list(table.items()))
         content: dict[str, Any] = {
             "dataVersion": self.version.to_json(),
             "offsetTable": Rows(offsets) if later else dict(offsets),
         }
-        for name, queues_of in ((RESET_STAMPS, stamps), (PENDING_RESETS, pending)):
+        for name, queues_of in ((RESET_STAMPS, stamps), (PENDING_RESETS, pending), (LOG_ENDS, ends)):
             # Beyond the reference, whose reader skips the field only when the queue ids in it are quoted.
             if queues_of:
                 rows = ((key, Rows(quoted(numbers))) for key, numbers in list(queues_of.items()))
@@ -352,13 +373,14 @@ class OffsetTable:
         self.committed.update(queue_table(value, "offsetTable"))
         self.stamps.update(queue_table(value, RESET_STAMPS))
         self.reset.update(queue_table(value, PENDING_RESETS))
+        self.log_ends.rows.update(queue_table(value, LOG_ENDS))
         self.removed_topics.stamps.update(removed_table(value, REMOVED_TOPICS))
         self.removed_groups.stamps.update(removed_table(value, REMOVED_GROUPS))
         if "dataVersion" in value:
             self.version = DataVersion.from_json(value["dataVersion"])
 
     def _remove(self, topics: Container[str], groups: Container[str]) -> None:
-        for table in (self.committed, self.stamps, self.touched, self.reset, self.pulled):
+        for table in (self.committed, self.stamps, self.touched, self.reset, self.pulled, self.log_ends.rows):
             for key in [key for key in table if is_of(key, topics, groups)]:
                 del table[key]
         self._changed()

@@ -310,4 +310,4 @@ class Pops:
     def _move(self, offsets: Mapping[GroupQueue, int]) -> None:
         for (group, topic, queue_id), offset in offsets.items():
             log.info("popped further than the table says", group=group, topic=topic, queue=queue_id, offset=offset)
-            self._broker.offsets.commit(group, topic, queue_id, offset)
+            self._broker.offsets.commit_popped(group, topic, queue_id, offset, self._broker.store.max_physical_offset)

@@ -49,6 +49,7 @@ def tables_of(broker: Broker) -> ReplicatedTables:
         orders=broker.orders,
         acting_pops=ReplicatedActingPops(broker.acting_pops, partial(acting_pops_of, broker)),
         now_ms=broker.world.clock.wall_ms,
+        log_end=lambda: broker.store.max_physical_offset,
         offsets_delay_ms=lambda: config.flush_consumer_offset_interval,
         delay_delay_ms=lambda: keys.flush_delay_offset_interval,
         copies_durable=_copies_durable(broker) if broker.sync_flush else None,
@@ -228,7 +229,8 @@ def _popped_durable(broker: Broker) -> Callable[[], Awaitable[None]]:
 
     async def popped_durable() -> None:
         await broker.pops.keep_acting()
-        reached, store = broker.pops.log.end, broker.store
+        store = broker.store
+        reached = max(broker.pops.log.end, min(broker.offsets.log_ends.newest, store.max_physical_offset))
         if store.flushed_offset < reached and not await store.flush():
             raise OSError(f"the log could not be flushed up to {reached}")
 

@@ -57,6 +57,11 @@ class ReviveLog:
         """How many queues it has."""
         return self._options.broker.revive_queue_num
 
+    @property
+    def belongs(self) -> int:
+        """The byte of the log that a replica must have for an offset that moves now; 0 at a slave, which writes none."""
+        return 0 if self._identity.role.is_slave else self.end
+
     def next_queue(self) -> int:
         """Return the revive queue of the next pop."""
         self._turn = (self._turn + 1) % self.queues

@@ -77,7 +77,7 @@ class Moving:
             following: queue offset where it goes on.
         """
         if not self.buffer.follows(group, topic, queue_id, following):
-            self._offsets.commit(group, topic, queue_id, following)
+            self._offsets.commit_popped(group, topic, queue_id, following, self._log.belongs)
 
     def acked(self, ack: Ack, revive_queue: int, revive_ms: int) -> int:
         """Take acknowledgements.
@@ -145,7 +145,7 @@ class Moving:
 
     def _commit(self) -> None:
         for (group, topic, queue_id), following in self.buffer.commits():
-            self._offsets.commit(group, topic, queue_id, following)
+            self._offsets.commit_popped(group, topic, queue_id, following, self._log.belongs)
 
     def _limits(self) -> BufferLimits:
         config = self._config

@@ -184,7 +184,7 @@ class ReviveQueues:
             return
         parts = self._parts
         parts.log.end = parts.store.max_physical_offset  # the copies are before it
-        parts.offsets.commit(names.REVIVE_GROUP, parts.log.topic, queue, position - 1)
+        parts.offsets.commit_popped(names.REVIVE_GROUP, parts.log.topic, queue, position - 1, parts.log.belongs)
         self.left_out.moved(queue, position)
 
     def stored(self, message: InnerMessage) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from understudy.broker.merge import Limit, StampedOffset, Table, merge, stamped, table_of
 from understudy.broker.offsets import OffsetTable, is_of
+from understudy.broker.replicated.held_offsets import HeldOffsets
 from understudy.broker.replicated.rules import OffsetsAnswer, Queues, of_present, offsets_to_take, read_offsets
 from understudy.broker.replicated.table import (
     KNOWN_OFFSETS,
@@ -25,6 +26,7 @@ from understudy.broker.replicated.table import (
     Taken,
 )
 from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
+from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.log import get_logger
 
@@ -38,6 +40,7 @@ class ReplicatedOffsets(ProgressTable):
         offsets: the table.
         file: how it is saved.
         now_ms: wall clock in milliseconds.
+        log_end: returns where the own log ends.
     """
 
     name = "offsets"
@@ -45,10 +48,13 @@ class ReplicatedOffsets(ProgressTable):
     code = RequestCode.GET_ALL_CONSUMER_OFFSET
     late = True
 
-    def __init__(self, offsets: OffsetTable, file: FilePlan, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, offsets: OffsetTable, file: FilePlan, now_ms: Callable[[], int], log_end: Callable[[], int]
+    ) -> None:
         self.table = offsets
         self.file = file
         self._now_ms = now_ms
+        self._log_end = log_end
         self._told = ToldOffsets()
         self._copying: _Offsets | None = None
 
@@ -74,7 +80,7 @@ class ReplicatedOffsets(ProgressTable):
     def copying(self, source: Source) -> Copying:
         """See :class:`~understudy.broker.replicated.table.KeptTable`."""
         self._told.begin_anew()
-        self._copying = _Offsets(self.table, source, self._told)
+        self._copying = _Offsets(self.table, source, self._told, self._log_end)
         return self._copying
 
     def note_commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -117,6 +123,7 @@ class ReplicatedOffsets(ProgressTable):
             stamps = self.table.removed_groups.stamps
             gone = {name for name, stamp in theirs.removed_groups.items() if stamps.get(name, 0) < stamp}
             own = {key: queues for key, queues in own.items() if not is_of(key, (), gone)}
+            theirs = theirs.within_log(self._log_end())
         rows = merge(own, stamped(theirs.table, theirs.stamps), limit)
         return Merged(rows, theirs.version, theirs)
 
@@ -134,6 +141,7 @@ class ReplicatedOffsets(ProgressTable):
         self.table.learn_removed({}, theirs.removed_groups)
         self.table.learn_resets(theirs.stamps, theirs.pending)
         found = table_of([row for row in merged.rows if row.changed])
+        self.table.log_ends.learn(theirs.log_ends, found)
         self.table.take(
             {key: {queue: each.offset for queue, each in queues.items()} for key, queues in found.items()},
             {
@@ -150,7 +158,9 @@ class ReplicatedOffsets(ProgressTable):
 class _Offsets(Copying):
     """What one source said of offsets, and what it still has to be told."""
 
-    def __init__(self, offsets: OffsetTable, source: Source, told: ToldOffsets) -> None:
+    def __init__(self, offsets: OffsetTable, source: Source, told: ToldOffsets, log_end: Callable[[], int]) -> None:
+        self._log_end = log_end
+        self._held = HeldOffsets()
         self._offsets = offsets
         self._source = source
         self._told = told
@@ -171,12 +181,15 @@ class _Offsets(Copying):
     def take(self, answer: Answer) -> Taken:
         known = answer.ext.get(KNOWN_OFFSETS, "")
         if not answer.body and known and known == self._known:
+            if self._held:
+                self._take({}, {}, {}, self._offsets.version)
             return Taken.ALL
         theirs = answer.said or self.read(answer)
         partly = answer.ext.get(PARTLY) == "true"
         anew = bool(known and not partly and self._known)
         if anew:
             self._former = None  # another life of the source, which may have lost what it answered last
+            self._held = HeldOffsets()
         topics, groups = self._offsets.learn_removed(theirs.removed_topics, theirs.removed_groups)
         if topics or groups:
             log.info(
@@ -184,18 +197,25 @@ class _Offsets(Copying):
                 topics=",".join(sorted(topics)),
                 groups=",".join(sorted(groups)),
             )
+            self._held.forget(topics, groups)
             if self._former is not None:
                 self._former = self._former.without(topics, groups)
         if known:
             theirs = self._of_present_groups(theirs, partly)
         self._offsets.learn_resets(theirs.stamps, theirs.pending)
         wanted = offsets_to_take(self._offsets, self._former if self._source.leads else None, theirs)
-        wanted = self._without_told(wanted, theirs.stamps)
-        self._offsets.take(wanted, theirs.stamps, theirs.version)
+        self._take(wanted, theirs.stamps, theirs.log_ends, theirs.version)
         if self._former is not None and partly:
             theirs = OffsetsAnswer({**self._former.table, **theirs.table}, {}, theirs.version)
         self._former, self._known = theirs, known
         return Taken.ANEW if anew else Taken.ALL
+
+    def _take(self, news: Queues, stamps: Queues, log_ends: Queues, version: DataVersion) -> None:
+        """Take what counts of *news*, and of what has waited for the log."""
+        ready, ends = self._held.sift(news, log_ends, self._log_end())
+        wanted = self._without_told(ready, stamps)
+        self._offsets.log_ends.learn(ends, wanted)
+        self._offsets.take(wanted, stamps, version)
 
     def _without_told(self, wanted: Queues, stamps: Mapping[str, Mapping[int, int]]) -> Queues:
         """Leave out offsets behind what clients committed here, which the source is told next, but for resets."""

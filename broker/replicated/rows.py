@@ -92,6 +92,7 @@ def replicated_tables(
     orders: OrderTable,
     acting_pops: ReplicatedActingPops,
     now_ms: Callable[[], int],
+    log_end: Callable[[], int],
     offsets_delay_ms: Callable[[], int],
     delay_delay_ms: Callable[[], int],
     copies_durable: Callable[[], Awaitable[None]] | None,
@@ -104,6 +105,7 @@ def replicated_tables(
         offsets, progress, timer, topics, groups, queue_mappings, request_modes, orders: the tables themselves.
         acting_pops: what was handed out for a master.
         now_ms: wall clock in milliseconds.
+        log_end: returns where the own log ends.
         offsets_delay_ms, delay_delay_ms: configured longest time from a change to its write.
         copies_durable: waits for the copies of delayed and timer messages, which are durable before their progress.
         popped_durable: waits for the check points of what was popped, which are durable before the offsets behind them.
@@ -119,6 +121,7 @@ def replicated_tables(
                 barrier=popped_durable,
             ),
             now_ms,
+            log_end,
         ),
         ReplicatedLevels(
             progress,

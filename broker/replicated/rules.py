@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from understudy.broker.offset_content import (
+    LOG_ENDS,
     PENDING_RESETS,
     REMOVED_GROUPS,
     REMOVED_TOPICS,
@@ -108,6 +109,7 @@ class OffsetsAnswer:
         version: of the table.
         pending: resets that no consumer has learnt yet.
         removed_topics, removed_groups: when it removed the offsets of whole topics and groups.
+        log_ends: where pops moved a queue, what of its log belongs to that.
     """
 
     table: Queues
@@ -116,6 +118,19 @@ class OffsetsAnswer:
     pending: Queues = attrs.Factory(dict)
     removed_topics: Mapping[str, int] = attrs.Factory(dict)
     removed_groups: Mapping[str, int] = attrs.Factory(dict)
+    log_ends: Queues = attrs.Factory(dict)
+
+    def within_log(self, end: int) -> OffsetsAnswer:
+        """Return the answer without offsets whose log goes beyond byte *end*: nothing brings back what was popped."""
+        if not any(beyond > end for ends in self.log_ends.values() for beyond in ends.values()):
+            return self
+        table: Queues = {}
+        for key, queues in self.table.items():
+            ends = self.log_ends.get(key, {})
+            kept = {queue_id: offset for queue_id, offset in queues.items() if ends.get(queue_id, 0) <= end}
+            if kept:
+                table[key] = kept
+        return attrs.evolve(self, table=table)
 
     def without(self, topics: Container[str], groups: Container[str]) -> OffsetsAnswer:
         """Return the answer without the offsets of *topics* and *groups*."""
@@ -144,9 +159,10 @@ def read_offsets(body: bytes) -> OffsetsAnswer:
         table, stamps = queue_table(value, "offsetTable"), queue_table(value, RESET_STAMPS)
         pending = queue_table(value, PENDING_RESETS)
         topics, groups = removed_table(value, REMOVED_TOPICS), removed_table(value, REMOVED_GROUPS)
+        ends = queue_table(value, LOG_ENDS)
     except ValueError as error:
         raise ReplicaTableError(str(error)) from None
-    return OffsetsAnswer(table, stamps, DataVersion.from_json(value.get("dataVersion")), pending, topics, groups)
+    return OffsetsAnswer(table, stamps, DataVersion.from_json(value.get("dataVersion")), pending, topics, groups, ends)
 
 
 def read_levels(body: bytes) -> tuple[dict[int, int], DataVersion]:
