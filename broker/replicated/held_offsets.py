@@ -24,9 +24,7 @@ class HeldOffsets:
     def __bool__(self) -> bool:
         return bool(self._held)
 
-    def sift(
-        self, news: Queues, log_ends: Mapping[str, Mapping[int, int]], reached: int
-    ) -> tuple[Queues, Queues]:
+    def sift(self, news: Queues, log_ends: Mapping[str, Mapping[int, int]], reached: int) -> tuple[Queues, Queues]:
         """Tell which offsets count now: those of *news* whose log is here, and those that waited for it.
 
         Args:

@@ -71,14 +71,18 @@ async def pop_all(ring: Ring) -> list[PoppedMessage]:
     return await pop(ring.producer.session, wanted)
 
 
+def copy_port(ring: Ring) -> tuple[str, int]:
+    """Return where g0's master has its log copied."""
+    host, _, port = ring.broker("g0", 0).identity.ha_address.rpartition(":")
+    return host, int(port)
+
+
 async def without_replication(ring: Ring) -> None:
     """Let nobody copy the log of g0's master any more; its tables can be asked for."""
-    master = ring.broker("g0", 0)
-    host, _, port = master.identity.ha_address.rpartition(":")
-    del host
-    ring.cluster.network.block("c1", int(port))
+    network, address = ring.cluster.network, ring.cluster.address
+    network.block(*copy_port(ring))
     for broker_id in (1, 2):
-        ring.cluster.network.reset("c1", container_of("g0", broker_id))
+        network.reset(address("c1"), address(container_of("g0", broker_id)))
     await trio.sleep(1)
 
 
@@ -141,11 +145,9 @@ def test_a_master_that_lost_the_check_point_with_the_power_brings_the_message_ag
             assert b"wanted" in [each.message.body for each in await pop_all(ring)]
             popped = ring.broker("g0", 0).offsets.query(GROUP, TOPIC, 0)
             with trio.move_on_after(0.4):
-                while slave.offsets.query(GROUP, TOPIC, 0) < popped:
-                    await trio.sleep(0.01)
+                await until(lambda: slave.offsets.query(GROUP, TOPIC, 0) >= popped, 10)
             # when the power fails, and the master comes back
             await ring.cluster.kill("c1", power=True)
-            ring.cluster.network.unblock("c1", int(slave.identity.ha_address.rpartition(":")[2]))
             ring.cluster.network.heal()
             await ring.cluster.restart("c1")
             await ring.online()
@@ -165,13 +167,15 @@ def test_an_offset_that_waited_counts_when_the_log_is_copied_again() -> None:
             popped = master.offsets.query(GROUP, TOPIC, 0)
             await trio.sleep(4)
             assert slave.offsets.query(GROUP, TOPIC, 0) == popped - 1
-            ring.cluster.network.unblock("c1", int(master.identity.ha_address.rpartition(":")[2]))
+            ring.cluster.network.unblock(*copy_port(ring))
             await until(lambda: slave.offsets.query(GROUP, TOPIC, 0) == popped, 30)
             # and what came again counts at the slave when it has the copies, too
             await trio.sleep(20)
             retry = names.pop_retry_topic(GROUP, TOPIC)
             assert len(records(slave, retry)) == len(records(master, retry))
-            revive = {queue: master.offsets.query(names.REVIVE_GROUP, master.pops.log.topic, queue) for queue in range(8)}
+            revive = {
+                queue: master.offsets.query(names.REVIVE_GROUP, master.pops.log.topic, queue) for queue in range(8)
+            }
             assert revive == {
                 queue: slave.offsets.query(names.REVIVE_GROUP, slave.pops.log.topic, queue) for queue in range(8)
             }
