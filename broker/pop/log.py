@@ -59,7 +59,7 @@ class ReviveLog:
 
     @property
     def belongs(self) -> int:
-        """The byte of the log that a replica must have for an offset that moves now; 0 at a slave, which writes none."""
+        """The byte of the log that a replica must have for an offset that moves now; 0 at a slave."""
         return 0 if self._identity.role.is_slave else self.end
 
     def next_queue(self) -> int:
