@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from understudy.format.json_dialect import JsonError, loads_in_steps
+from understudy.format.json_dialect import STEPS_LIMIT, JsonError, loads_in_steps
 from understudy.format.json_dialect import loads as loads_at_once
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command
@@ -34,7 +34,11 @@ Read = Callable[[Command], Any]
 
 
 def json_of(command: Command) -> Any:
-    """Return the JSON value in the body of *command*. Raises :class:`JsonError`."""
+    """Return the JSON value in the body of *command*.
+
+    Raises:
+        JsonError: it is none, or large and its code has no :class:`Reading`: nothing large is read in place.
+    """
     return body_of(command, _read_json)
 
 
@@ -86,6 +90,12 @@ async def read_ahead(threads: Threads, command: Command, read: Read) -> None:
     command.read_ahead = await threads.run(fill)
 
 
+async def read_answer(threads: Threads, answer: Command) -> None:
+    """Have :func:`json_of` read *answer*, whose body is read in one of *threads* now if it is large."""
+    if is_large(answer):
+        await read_ahead(threads, answer, JSON.read)
+
+
 def only(command: Command, read: Read) -> None:
     """Keep of what a thread has read what *read* returned, and nothing that it needed for that."""
     ahead = command.read_ahead
@@ -93,11 +103,20 @@ def only(command: Command, read: Read) -> None:
         command.read_ahead = {read: ahead[read]}
 
 
-async def json_value(threads: Threads, data: bytes) -> Any:
-    """Return the JSON value of an answer, read in one of *threads* when it is large. Raises :class:`JsonError`."""
+async def json_value(threads: Threads, data: bytes, steps_limit: int = STEPS_LIMIT) -> Any:
+    """Return the JSON value of an answer, read in one of *threads* when it is large.
+
+    Args:
+        threads: of the process.
+        data: the body.
+        steps_limit: largest cost, as of :func:`~understudy.format.json_dialect.loads_in_steps`.
+
+    Raises:
+        JsonError: it is none, or costs too much.
+    """
     if len(data) < LARGE_BODY_BYTES:
-        return loads_at_once(data)
-    return await threads.run(partial(loads_in_steps, data))
+        return loads_at_once(data, steps_limit)
+    return await threads.run(partial(loads_in_steps, data, steps_limit))
 
 
 @attrs.frozen
@@ -114,7 +133,12 @@ def _done(command: Command, read: Read) -> _Done:
 
 
 def _read_json(command: Command) -> Any:
-    return loads_in_steps(command.body) if is_large(command) else loads_at_once(command.body, SMALL_BODY_STEPS)
+    if not is_large(command):
+        return loads_at_once(command.body, SMALL_BODY_STEPS)
+    if command.read_ahead is None:  # by a handler that was registered without a reading
+        most = LARGE_BODY_BYTES - 1
+        raise JsonError(f"it has {len(command.body)} bytes, such a body may have {most}")
+    return loads_in_steps(command.body)
 
 
 JSON = Reading(_read_json)
@@ -136,6 +160,7 @@ JSON_BODIES = frozenset(
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
         RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
         RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+        RequestCode.SETTLE_FIRST_READS,
     }
 )
 """Requests whose body is JSON; their handlers call :func:`json_of`."""
@@ -154,4 +179,5 @@ __all__ = [
     "json_value",
     "only",
     "read_ahead",
+    "read_answer",
 ]

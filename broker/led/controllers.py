@@ -10,12 +10,13 @@ from typing import Any
 
 from understudy.broker.led.following import Word
 from understudy.broker.led.identity_files import Claim, GroupName
-from understudy.format.json_dialect import JsonError, dumps, loads
-from understudy.remoting.bodies import json_of
+from understudy.format.json_dialect import JsonError, dumps
+from understudy.remoting.bodies import json_of, read_answer
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import ConnectFailedError, RemotingError
+from understudy.runtime.threads import Threads
 
 CALL_MS = 3_000
 FIND_MS = 1_000
@@ -58,11 +59,13 @@ class Controllers:
 
     Args:
         client: connections to them.
+        threads: where large answers are read.
         name: names of cluster and group.
     """
 
-    def __init__(self, client: RemotingClient, name: GroupName) -> None:
+    def __init__(self, client: RemotingClient, threads: Threads, name: GroupName) -> None:
         self._client = client
+        self._threads = threads
         self._name = name
 
     async def find_leader(self, addresses: Iterable[str]) -> str:
@@ -115,7 +118,7 @@ class Controllers:
         """Return where the replicas of the group are, by persistent id (1006)."""
         answer = await self._ask(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, dumps([self._name.broker]))
         try:
-            group = loads(answer.body)["replicasInfoTable"][self._name.broker]
+            group = json_of(answer)["replicasInfoTable"][self._name.broker]
             rows = [*group["inSyncReplicas"], *group["notInSyncReplicas"]]
             return {int(row["brokerId"]): str(row["brokerAddress"]) for row in rows[:SET_MEMBERS_MAX]}
         except (JsonError, LookupError, TypeError, ValueError) as error:
@@ -140,6 +143,7 @@ class Controllers:
         except RemotingError as error:
             raise UnansweredError(str(error), certain=isinstance(error, ConnectFailedError)) from None
         if answer.code in (ResponseCode.SUCCESS, *accept):
+            await read_answer(self._threads, answer)
             return answer
         if answer.code in (ResponseCode.CONTROLLER_NOT_LEADER, ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY):
             certain = answer.code != ResponseCode.SYSTEM_ERROR

@@ -81,7 +81,7 @@ class Led:
         keys = broker.options.broker
         self._keys = keys
         name = GroupName(broker.identity.cluster, broker.identity.name)
-        self._controllers = Controllers(broker.client, name)
+        self._controllers = Controllers(broker.client, broker.world.threads, name)
         self.servers = NameServers(
             broker.world,
             lambda: keys.controller_addr,
