@@ -11,6 +11,7 @@ import attrs
 
 _FIELDS, _STEPS = "\x01", "\x02"
 PUBLISHED, CONSUMING, CONSUMED, DECIDED = "Pub", "SubBefore", "SubAfter", "EndTransaction"
+RECALLED = "Recall"
 
 
 class MessageKind(IntEnum):
@@ -35,7 +36,7 @@ class TraceStep:
     """One thing that a client did with a message.
 
     Attributes:
-        kind: :data:`PUBLISHED`, :data:`CONSUMED` or :data:`DECIDED`.
+        kind: :data:`PUBLISHED`, :data:`CONSUMED`, :data:`DECIDED` or :data:`RECALLED`.
         message_id: unique id of the message.
         group: of the client; ``""`` where an old one does not say.
         time_ms: wall time, 0 where an old client does not say.
@@ -75,6 +76,8 @@ def _step(text: str) -> TraceStep | None:
         if fields[0] == DECIDED:
             committed = fields[11] == "COMMIT_MESSAGE"
             return TraceStep(DECIDED, fields[5], fields[3], int(fields[1]), 0, committed, fields[4], fields[7])
+        if fields[0] == RECALLED:
+            return TraceStep(RECALLED, fields[5], fields[3], int(fields[1]), 0, _true(fields[6]), fields[4])
     except (IndexError, ValueError):
         return None
     return None
@@ -188,6 +191,20 @@ def decided(
         DECIDED, time_ms, region, group, topic, message_id, tags, keys, store_host,
         int(MessageKind.COMMIT), transaction_id, state, checked,
     )  # fmt: skip
+
+
+def recalled(*, time_ms: int, region: str, group: str, topic: str, message_id: str, success: bool) -> str:
+    """Return the step of a producer that has called a message back.
+
+    Args:
+        time_ms: wall time.
+        region: of the broker.
+        group: of the client.
+        topic: of the message.
+        message_id: its unique id.
+        success: whether the broker has taken it.
+    """
+    return _encoded(RECALLED, time_ms, region, group, topic, message_id, success)
 
 
 def _encoded(*fields: object) -> str:

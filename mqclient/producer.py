@@ -17,7 +17,7 @@ from understudy.mqclient.errors import (
     NotConnectedError,
     SendFailedError,
 )
-from understudy.mqclient.message import UNIQUE_KEY, Message, ReceivedMessage
+from understudy.mqclient.message import MSG_REGION, UNIQUE_KEY, Message, ReceivedMessage
 from understudy.mqclient.outgoing import Outgoing, send_result
 from understudy.mqclient.queue import MessageQueue, check_group
 from understudy.mqclient.replies import Replies, reply_message
@@ -246,18 +246,25 @@ class Producer:
             SendFailedError: the broker that keeps the message was not reached.
         """
         try:
-            broker_name = decode_handle(handle, topic).broker_name
+            wanted = decode_handle(handle, topic)
         except ValueError as error:
             raise InvalidMessageError(f"{error}; use the recall handle of a send result, with its topic") from None
         await self.session.route(topic)
-        ext = {"producerGroup": self.group, "topic": topic, "recallHandle": handle, "bname": broker_name}
+        ext = {"producerGroup": self.group, "topic": topic, "recallHandle": handle, "bname": wanted.broker_name}
         limit_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
         command = request(RequestCode.RECALL_MESSAGE, ext)
         try:
-            answer = await self.delivery.invoke(MessageQueue(topic, broker_name, 0), command, limit_ms)
+            answer = await self.delivery.invoke(MessageQueue(topic, wanted.broker_name, 0), command, limit_ms)
         except NotConnectedError as error:
             raise SendFailedError(f"message of {topic} not taken back: {error}") from error
-        return (answer.ext or {}).get("msgId") or ""
+        except BrokerError:
+            if self.tracer is not None:
+                self.tracer.recalled(topic, wanted.unique_key, "", success=False)
+            raise
+        told = answer.ext or {}
+        if self.tracer is not None:
+            self.tracer.recalled(topic, wanted.unique_key, told.get(MSG_REGION) or "", success=True)
+        return told.get("msgId") or ""
 
 
 @asynccontextmanager

@@ -158,6 +158,21 @@ class Tracer:
         )
         self._tell(unique, about.keys, step)
 
+    def recalled(self, topic: str, message_id: str, region: str, *, success: bool) -> None:
+        """Tell that a message was called back.
+
+        Args:
+            topic: where it would be delivered.
+            message_id: its unique id.
+            region: of the broker.
+            success: whether the broker has taken it.
+        """
+        step = traces.recalled(
+            time_ms=self._clock.wall_ms(), region=region, group=self._group, topic=topic, message_id=message_id,
+            success=success,
+        )  # fmt: skip
+        self._tell(message_id, None, step)
+
     # --- consumers ---------------------------------------------------------------------------------------------
 
     @contextmanager

@@ -10,7 +10,7 @@ const STATES = {
   PULL: "pulls, which brokers do not follow", NOT_ONLINE: "not online", CONSUME_BROADCASTING: "broadcast",
   UNKNOWN: "unknown",
 };
-const STEPS = { Pub: "sent", SubAfter: "consumed", EndTransaction: "decided" };
+const STEPS = { Pub: "sent", SubAfter: "consumed", EndTransaction: "decided", Recall: "recalled" };
 const TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC";
 const local = (ms) => `${date(ms)}T${clock(ms)}`;
 

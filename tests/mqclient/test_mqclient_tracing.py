@@ -12,8 +12,18 @@ from mqclient_fake import FakeBroker, open_fake, stored
 from mqclient_rig import FIRST, Basket
 
 from understudy.format import message_traces as traces
-from understudy.format.message_traces import CONSUMED, DECIDED, PUBLISHED, ConsumeCode, MessageKind, TraceStep, steps_of
+from understudy.format.message_traces import (
+    CONSUMED,
+    DECIDED,
+    PUBLISHED,
+    RECALLED,
+    ConsumeCode,
+    MessageKind,
+    TraceStep,
+    steps_of,
+)
 from understudy.format.names import TRACE_TOPIC
+from understudy.format.recall_handle import Handle, encode_handle
 from understudy.mqclient import tracing
 from understudy.mqclient.api import (
     ConsumeContext,
@@ -33,7 +43,7 @@ from understudy.mqclient.api import (
     open_transaction_producer,
     real_world,
 )
-from understudy.mqclient.errors import InvalidOptionError
+from understudy.mqclient.errors import BrokerError, InvalidOptionError
 from understudy.mqclient.tracing import MOST_STEPS, MOST_WAITING
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, response
@@ -66,6 +76,9 @@ def test_steps_are_written_as_the_java_client_writes_them() -> None:
         time_ms=1795422760565, region="DefaultRegion", group="gc", request_id=request, message_id=unique, retries=0,
         keys="thekey",
     )  # fmt: skip
+    assert f"Recall\x011795422760000\x01DefaultRegion\x01gp\x01t\x01{unique}\x01true\x02" == traces.recalled(
+        time_ms=1795422760000, region="DefaultRegion", group="gp", topic="t", message_id=unique, success=True
+    )
     assert DONE == traces.consumed(
         request_id=request, message_id=unique, cost_ms=1, success=True, keys="thekey", code=ConsumeCode.SUCCESS,
         time_ms=1795422760566, group="gc",
@@ -118,6 +131,26 @@ async def test_a_producer_traces_what_it_sent_alone_in_a_batch_and_in_transactio
     (trace,) = [each for each, told in found if any(step.message_id == alone.message_id for step in told)]
     assert {"k1", "k2", alone.message_id} <= set((trace.keys or "").split())
     assert result.offset_message_id in trace.body.decode()
+
+
+@pytest.mark.covers("SC-07")
+async def test_a_producer_traces_what_it_called_back_and_what_it_could_not() -> None:
+    keys = {"traceTopicEnable": "true", "recallMessageEnable": "true"}
+    async with LocalCluster(broker_config=keys) as cluster:
+        names = cluster.namesrv_address
+        async with open_producer(real_world(), names, "senders", TRACED) as producer:
+            timer = message("Orders", b"later", deliver_at_ms=real_world().clock.wall_ms() + 60_000)
+            handle = (await producer.send(timer)).recall_handle or ""
+            assert await producer.recall("Orders", handle) == timer.message_id
+            over = encode_handle(Handle("Orders", "broker-a", 1, "0" * 32))
+            with pytest.raises(BrokerError):
+                await producer.recall("Orders", over)
+        found = await read(cluster, 3)
+        steps = {(step.kind, step.message_id): step for _, told in found for step in told}
+        assert set(steps) == {(PUBLISHED, timer.message_id), (RECALLED, timer.message_id), (RECALLED, "0" * 32)}
+        taken, refused = steps[RECALLED, timer.message_id or ""], steps[RECALLED, "0" * 32]
+        assert ("senders", "Orders", True) == (taken.group, taken.topic, taken.success)
+        assert not refused.success
 
 
 @pytest.mark.parametrize("ordered", [False, True])
