@@ -13,7 +13,7 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.pop.acting import ack_of
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
-from understudy.broker.pop.recovery import GroupQueue, handed_out, newest_points, points_from, set_back
+from understudy.broker.pop.recovery import GroupQueue, newest_points, note_handed_out, points_from, set_back
 from understudy.broker.pop.returned import Returned
 from understudy.broker.pop.revive import ReviveParts, ReviveQueues, ReviveTarget
 from understudy.broker.pop.revive_log import AHEAD_MS, CheckPoint, Entry, entry_of
@@ -29,6 +29,7 @@ from understudy.broker.timer.request import TIMER_QUEUE
 from understudy.format.names import TIMER_TOPIC
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
+from understudy.runtime.pace import Pace
 from understudy.runtime.table import save_table
 from understudy.store.status import PutRejected, PutStatus
 
@@ -41,6 +42,8 @@ log = get_logger("broker.pops")
 
 _TURN = 256
 """Check points that are read in one turn."""
+_STEP = 16
+"""Check points between two looks at the clock."""
 
 
 class Pops:
@@ -149,7 +152,7 @@ class Pops:
         broker = self._broker
         try:
             if broker.role.is_slave:  # its copy of the offsets is older than its copy of the log
-                await self._recover_in_turns()
+                await self.recover()
                 self._recovered = True
                 self.hold.wake_all()
             async with trio.open_nursery() as nursery:
@@ -177,7 +180,6 @@ class Pops:
         """Serve the next role: what is due goes where *rules* say, and who waits learns of it."""
         self.revive.target = self._target(rules)
         if not self._broker.role.is_slave:
-            self.recover()  # a slave's copy of the offsets is older than its copy of the log
             self.bring_home_if_possible()
         self.hold.wake_all()
 
@@ -268,20 +270,17 @@ class Pops:
         self.orders.forget(lambda known, group, queue_id: known != topic)
         self.moving.forget_topic(topic)
 
-    def recover(self) -> None:
-        """Move offsets past what the log says was handed out."""
-        broker, name = self._broker, self._broker.identity.name
-        points = newest_points(broker.store, self.log.topic, self.log.queues, name)
-        self._move(handed_out(points, broker.offsets, name))
-
-    async def _recover_in_turns(self) -> None:
-        """Do the same as :meth:`recover` in short turns; what other replicas handed out counts, too."""
-        broker, name, found = self._broker, self._broker.identity.name, [row.point for row in self.acting.rows()]
-        for number, point in enumerate(newest_points(broker.store, self.log.topic, self.log.queues, name)):
-            found.append(point)
-            if number % _TURN == 0:
-                await trio.lowlevel.checkpoint()
-        self._move(handed_out(found, broker.offsets, name))
+    async def recover(self) -> None:
+        """Move offsets past what the log, or another replica, says was handed out; nothing may be meanwhile."""
+        broker, name, found = self._broker, self._broker.identity.name, dict[GroupQueue, int]()
+        for row in self.acting.rows() if broker.role.is_slave else ():
+            note_handed_out(row.point, broker.offsets, name, found)
+        async with Pace(broker.world) as pace:  # there may be hundreds of thousands
+            for number, point in enumerate(newest_points(broker.store, self.log.topic, self.log.queues, name)):
+                note_handed_out(point, broker.offsets, name, found)
+                if number % _STEP == 0:
+                    await pace.breathe()
+        self._move(found)
 
     async def forget_from(self, position: int) -> None:
         """Set groups back to what goes out again when the log is cut at byte *position*, with its check points.

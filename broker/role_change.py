@@ -160,6 +160,8 @@ class Roles:
                 self._find_topics()
             await broker.replication.prepare(change.role)
             await broker.replication.bind(change.role)
+            if not change.role.is_slave:
+                await broker.pops.recover()  # a slave's copy of the offsets is older than its copy of the log
             broker.identity.role = change.role
         except (ListenError, OSError) as refused:
             error = RoleChangeError(f"{refused}; the role stays {before}")

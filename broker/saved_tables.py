@@ -146,7 +146,7 @@ async def load_tables(broker: Broker) -> None:
         await broker.timing.open()
     if not broker.role.is_slave:
         _find_lost_topics(broker)
-        broker.pops.recover()
+        await broker.pops.recover()
         await broker.history.begin(asks=broker.led is None and broker.presence.state.guarded)
         if broker.history.open:
             broker.store.set_writable(False)  # what its slaves have follows here, if anything does

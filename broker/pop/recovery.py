@@ -17,29 +17,28 @@ from understudy.store.message_store import MessageStore
 
 TAIL_MS = 30_000
 """Check points stored this long before the newest one are looked at: tables are saved twice a second."""
-_READ, _READ_BYTES = 256, 1 << 20
+_READ, _READ_BYTES = 64, 256 << 10
+"""Of one read: a millisecond or two."""
 
 GroupQueue = tuple[str, str, int]
 """Group, topic and queue id."""
 
 
-def handed_out(points: Iterable[CheckPoint], offsets: OffsetTable, own_broker: str) -> dict[GroupQueue, int]:
-    """Return where groups go on that are further than the table says.
+def note_handed_out(point: CheckPoint, offsets: OffsetTable, own_broker: str, found: dict[GroupQueue, int]) -> None:
+    """Note where a group goes on that is further than the table says.
 
     Args:
-        points: check points.
+        point: a check point.
         offsets: the table.
         own_broker: check points of other groups of brokers say nothing about this one's queues.
+        found: what was noted before.
     """
-    found: dict[GroupQueue, int] = {}
-    for point in points:
-        if point.broker_name != own_broker or not point.offsets:
-            continue
-        stamp = offsets.stamps.get(f"{point.topic}@{point.group}", {}).get(point.queue_id, 0)
-        group_queue, following = (point.group, point.topic, point.queue_id), max(point.offsets) + 1
-        if point.pop_ms > stamp and following > max(found.get(group_queue, 0), offsets.query(*group_queue)):
-            found[group_queue] = following
-    return found
+    if point.broker_name != own_broker or not point.offsets:
+        return
+    stamp = offsets.stamps.get(f"{point.topic}@{point.group}", {}).get(point.queue_id, 0)
+    group_queue, following = (point.group, point.topic, point.queue_id), max(point.offsets) + 1
+    if point.pop_ms > stamp and following > max(found.get(group_queue, 0), offsets.query(*group_queue)):
+        found[group_queue] = following
 
 
 def set_back(points: Iterable[CheckPoint], offsets: OffsetTable) -> dict[GroupQueue, int]:

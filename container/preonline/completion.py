@@ -132,7 +132,7 @@ async def _settle(broker: Broker, theirs: LogHistory) -> None:
             raise OSError("what came back could not be made durable")
         broker.topics.take(rows_of_log(store.queues(), broker.topics.rows), None, delete=False, overwrite=False)
         await broker.history.continued_by(theirs)
-        broker.pops.recover()
+        await broker.pops.recover()
 
 
 class _Giver:

@@ -25,6 +25,7 @@ from pop_rig import (
 )
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from understudy.broker.pop.revive_log import CheckPoint
 from understudy.format.receipts import Receipt
 
 
@@ -188,8 +189,32 @@ class TestAfterARestart:
                 rig.send("T", b"%d" % number)
             assert len(bodies(rig.ask(POP, pop_header(maxMsgNums="2")))) == 2
             rig.broker.offsets.committed.clear()
-            rig.broker.pops.change_role(rig.broker.session.rules)
+            await rig.broker.pops.recover()
             assert bodies(rig.ask(POP, pop_header())) == [b"2"]
+
+    async def test_others_have_their_turn_while_very_many_check_points_are_read(self, tmp_path: Path) -> None:
+        async with open_rig(str(tmp_path), {"mappedFileSizeConsumeQueue": str(20 * 10_000)}) as rig:
+            prepare(rig, queues=1)
+            pops, now_ms, count = rig.broker.pops, rig.broker.world.clock.wall_ms(), 3_000
+            for number in range(count):
+                point = CheckPoint("T", "g", 0, number, now_ms, 60_000, rig.broker.identity.name, (number,))
+                pops.log.write(point, 0, point.revive_ms)
+            turns = 0
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    await trio.lowlevel.checkpoint()
+                    turns += 1
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(others)
+                await trio.lowlevel.checkpoint()
+                before = turns
+                await pops.recover()
+                nursery.cancel_scope.cancel()
+            assert rig.broker.offsets.query("g", "T", 0) == count
+            assert turns - before >= 10
 
 
 class TestLimits:

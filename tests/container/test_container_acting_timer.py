@@ -134,6 +134,48 @@ def test_far_timers_are_handed_on_by_the_slave_and_come_once() -> None:
     run(scenario)
 
 
+@pytest.mark.covers("CT-26", "R63")
+@pytest.mark.parametrize("alive_seconds", [2, 9, 12, 19, 22])
+def test_timers_that_rest_longer_than_the_wheel_are_kept_or_handed_on_once(alive_seconds: int) -> None:
+    """Whether they rest for the first time or again when the master dies, or are on their way from rest to rest."""
+
+    async def scenario(source: random.Random) -> None:
+        keys = {**SMALL, "timerRollWindowSlot": "10"}
+        async with open_ring(source, keys) as ring, reading(ring) as received:
+            # given messages that rest three or four times on their way
+            wanted = {f"{number}" for number in range(20)}
+            for number in range(20):
+                await keep(ring, f"{number}", 30_000 + 700 * number)
+            # when the master dies in the middle, and is back before the first of them is due
+            await trio.sleep(alive_seconds)
+            await dead_master(ring)
+            await trio.sleep(5)
+            await master_back(ring)
+            assert received == []
+            # then those whose rest ended meanwhile come from another group, the others from their own, each once
+            handed_on = {
+                record.properties["UNIQ_KEY"]
+                for group in GROUPS
+                if group != "g0"
+                for record in records(ring.broker(group, 0), "rmq_sys_wheel_timer")
+            }
+            await trio.sleep(60)
+            assert bodies(delivered(ring)) == Counter(wanted)
+            assert early(delivered(ring)) == []
+            elsewhere = {
+                record.properties["UNIQ_KEY"]
+                for group in GROUPS
+                if group != "g0"
+                for record in records(ring.broker(group, 0))
+            }
+            assert elsewhere == handed_on
+            assert bool(handed_on) == (alive_seconds in (9, 19))
+            late = [int(each.properties["TIMER_OUT_MS"]) + 3_000 < each.store_ms for each in delivered(ring)]
+            assert not any(late)
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_two_deaths_at_any_time_lose_nothing_and_deliver_nothing_early(seed: int) -> None:
     async def scenario(source: random.Random) -> None:

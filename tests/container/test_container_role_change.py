@@ -333,3 +333,27 @@ def test_a_slave_that_becomes_the_master_begins_a_new_life_of_its_log() -> None:
             assert len(two.history.value.lives) == 1 + (two.store.max_physical_offset > 0)
 
     run(scenario)
+
+
+def test_what_was_popped_before_a_slave_leads_is_not_handed_out_again() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, {}) as pair:
+            one, two = pair.one, pair.two
+            for number in range(3):
+                assert await pair.send(one, b"%d" % number) == 0
+            pop = {
+                **{"consumerGroup": "readers", "topic": TOPIC, "queueId": "-1", "maxMsgNums": "2", "pollTime": "0"},
+                **{"invisibleTime": "30000", "bornTime": "0", "initMode": "0", "expType": "TAG", "exp": "*"},
+                "order": "false",
+            }
+            # given a pop whose check point the slave has copied, and a copy of the offsets that is older
+            assert (await pair.ask(one, RequestCode.POP_MESSAGE, pop)).code == 0
+            await pair.in_step()
+            await one.change_role(SLAVE_2)
+            two.offsets.committed.clear()
+            # when it leads
+            await two.change_role(Role(MASTER, 0, 1, "test"))
+            answer = await pair.ask(two, RequestCode.POP_MESSAGE, pop)
+            assert [each.body for each in decode_records(memoryview(answer.body))] == [b"2"]
+
+    run(scenario)
