@@ -341,11 +341,9 @@ def test_what_was_popped_before_a_slave_leads_is_not_handed_out_again() -> None:
             one, two = pair.one, pair.two
             for number in range(3):
                 assert await pair.send(one, b"%d" % number) == 0
-            pop = {
-                **{"consumerGroup": "readers", "topic": TOPIC, "queueId": "-1", "maxMsgNums": "2", "pollTime": "0"},
-                **{"invisibleTime": "30000", "bornTime": "0", "initMode": "0", "expType": "TAG", "exp": "*"},
-                "order": "false",
-            }
+            values = ("readers", TOPIC, "-1", "2", "0", "30000", "0", "0", "TAG", "*", "false")
+            names = "consumerGroup topic queueId maxMsgNums pollTime invisibleTime bornTime initMode expType exp order"
+            pop = dict(zip(names.split(), values, strict=True))
             # given a pop whose check point the slave has copied, and a copy of the offsets that is older
             assert (await pair.ask(one, RequestCode.POP_MESSAGE, pop)).code == 0
             await pair.in_step()
