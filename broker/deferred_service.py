@@ -25,7 +25,7 @@ from understudy.broker.deferred import (
     step,
 )
 from understudy.broker.inner import InnerMessage
-from understudy.broker.redelivery import STORED, Redelivery
+from understudy.broker.redelivery import Redelivery
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
@@ -149,7 +149,7 @@ class DeferredService:
             self._put_ended.set()
         if not statuses:
             return (False,) * len(messages)
-        stored = tuple(status in STORED for status in statuses)
+        stored = tuple(status is PutStatus.PUT_OK for status in statuses)
         for message, is_stored in zip(messages, stored, strict=True):
             if is_stored:
                 self._source.stored(message)

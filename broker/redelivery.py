@@ -27,16 +27,6 @@ log = get_logger("broker.redelivery")
 AT_ONCE = 32
 """Messages that are appended before others have their turn: a millisecond; several queues may be at work."""
 
-STORED = frozenset(
-    {
-        PutStatus.PUT_OK,
-        PutStatus.FLUSH_DISK_TIMEOUT,
-        PutStatus.FLUSH_SLAVE_TIMEOUT,
-        PutStatus.SLAVE_NOT_AVAILABLE,
-    }
-)
-"""The message is in a log; with all but the first, its disk or its copies are late."""
-
 
 class Redelivery(Protocol):
     """Takes due messages."""
@@ -45,8 +35,8 @@ class Redelivery(Protocol):
         """Put *messages* where consumers find them, in order.
 
         Returns:
-            For each message what became of it, once those that are stored are as safe as an acknowledged send would
-            be, however long that takes. One that is not stored may be put again.
+            For each message what became of it. ``PUT_OK``: it is as safe as an acknowledged send would be, however
+            long that took. Every other one may be put again.
         """
         ...
 

@@ -16,7 +16,6 @@ from understudy.broker.admin.stuck_entries import StuckEntry, entries_of, left_o
 from understudy.broker.admin.stuck_work import places_of
 from understudy.broker.inner import InnerMessage, copy_of
 from understudy.broker.pop.revive_log import AHEAD_MS, CheckPoint, again
-from understudy.broker.redelivery import STORED
 from understudy.broker.stuck_work import DELAY, POP, TIMER, Look, place_of
 from understudy.broker.timer.rules import later
 from understudy.format.record import Record
@@ -27,7 +26,7 @@ from understudy.remoting.fields import CommandError, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
-from understudy.store.status import PutRejected
+from understudy.store.status import PutRejected, PutStatus
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -117,7 +116,9 @@ class StuckDecisions:
             await broker.pops.keep_acting()
         except OSError as error:
             return f"the disk does not take it: {error}"
-        return next((f"the log does not take it: {each.value}" for each in statuses if each not in STORED), "")
+        return next(
+            (f"the log does not take it: {each.value}" for each in statuses if each is not PutStatus.PUT_OK), ""
+        )
 
     def _again(self, kind: str, entry: StuckEntry, now_ms: int) -> Sequence[InnerMessage]:
         """Return what is to be stored; a slave that acts keeps it elsewhere. Raises ``PutRejected``."""

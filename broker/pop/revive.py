@@ -28,7 +28,7 @@ from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.returned import Returned, retry_copy
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
 from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
-from understudy.broker.redelivery import STORED, Redelivery
+from understudy.broker.redelivery import Redelivery
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicTable
 from understudy.format import names
@@ -355,7 +355,7 @@ class ReviveTarget:
             status = statuses[number]
             if number in copies and copies[number].topic == revival.topic and isinstance(revival, Revival):
                 parts.log.counts.returned[revival.point.group, revival.topic, status.value] += 1
-            if status in STORED and isinstance(revival, Revival) and revival.offset is not None:
+            if status is PutStatus.PUT_OK and isinstance(revival, Revival) and revival.offset is not None:
                 point = revival.point
                 self._in_flight.add(point.topic, point.group, point.queue_id, -1)
         return statuses

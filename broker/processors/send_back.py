@@ -19,7 +19,6 @@ from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.identity import Identity
 from understudy.broker.inner import InnerMessage
 from understudy.broker.processors.send_admission import FAQ, RETRY_OVERRIDE_VERSION
-from understudy.broker.redelivery import STORED
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format import names
@@ -136,7 +135,7 @@ class SendBackProcessor:
         status = await self._parts.put_beside(returned.topics, returned.copy)
         if status is None:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "no master available along with " + self._config.broker_ip1)
-        if status not in STORED:
+        if status is not PutStatus.PUT_OK:
             raise CommandError(ResponseCode.SYSTEM_ERROR, status.value)
         self._count(command, returned)
         return response(command)

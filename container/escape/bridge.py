@@ -15,7 +15,6 @@ import attrs
 import trio
 
 from understudy.broker.inner import InnerMessage
-from understudy.broker.redelivery import STORED
 from understudy.broker.timer.rules import asking_again
 from understudy.container.escape import choice
 from understudy.container.escape.choice import NoTarget, Queue, Remote
@@ -90,7 +89,7 @@ class Bridge:
         await self._put_elsewhere(messages, statuses)
         await self._teach_beside(messages, statuses)
         for message, status in zip(messages, statuses, strict=True):
-            if status not in STORED:
+            if status is not PutStatus.PUT_OK:
                 log.debug("not escaped yet", topic=message.topic, status=status.value)
         return statuses
 
@@ -190,7 +189,7 @@ class Bridge:
             for address, group in moved.items():
                 nursery.start_soon(_put, RemoteNeighbour(self._home, address), group, statuses)
         for number in targets:
-            if statuses[number] not in STORED:
+            if statuses[number] is not PutStatus.PUT_OK:
                 self._routes.forget(messages[number].topic)
 
     # --- reading -----------------------------------------------------------------------------------------------
@@ -221,7 +220,7 @@ class Bridge:
 
 def _left(statuses: Sequence[PutStatus]) -> list[int]:
     """Return the numbers of the messages that are not stored yet."""
-    return [number for number, status in enumerate(statuses) if status not in STORED]
+    return [number for number, status in enumerate(statuses) if status is not PutStatus.PUT_OK]
 
 
 async def _put(neighbour: Neighbour, moved: Mapping[int, InnerMessage], statuses: list[PutStatus]) -> None:

@@ -86,10 +86,12 @@ _STORED = {
     ResponseCode.SLAVE_NOT_AVAILABLE: PutStatus.SLAVE_NOT_AVAILABLE,
 }
 
+LATE = frozenset({PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE})
+"""The message is in a log, but its disk or its copies are late."""
+
 
 def put_status(code: int) -> PutStatus:
-    """Return what the answer to a send means. Differs: stored but not yet flushed or copied counts as stored
-    everywhere; the reference sends such a message again in one of its variants."""
+    """Return what the answer to a send means; of those in :data:`LATE` more is to be learnt."""
     return next((status for known, status in _STORED.items() if known == code), PutStatus.PUT_TO_REMOTE_BROKER_FAIL)
 
 

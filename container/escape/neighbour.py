@@ -53,7 +53,8 @@ class Neighbour(Protocol):
         """Store *messages* there, in order, each in the queue it names.
 
         Returns:
-            For each what became of it, once those that are stored are as safe as an acknowledged send there, or late.
+            For each what became of it. ``PUT_OK``: it is as safe as an acknowledged send there, or it is not to be put
+            again although nobody can tell (:mod:`~understudy.container.escape.late`).
         """
         ...
 
@@ -69,7 +70,8 @@ class Neighbour(Protocol):
             may: asked right before it goes; nothing is done when it says no.
 
         Returns:
-            Where it stands once it is as safe as an acknowledged send there, or late; ``None``: it may be tried again.
+            Where it stands once it is as safe as an acknowledged send there, or nobody can tell and it is not to be
+            put again; ``None``: it may be tried again.
         """
         ...
 

@@ -11,12 +11,12 @@ import trio
 
 from understudy.broker import delay
 from understudy.broker.inner import InnerMessage
-from understudy.broker.redelivery import STORED
 from understudy.broker.timer import request as request_rules
 from understudy.broker.transactions.half import UNIQUE, Half
 from understudy.broker.transactions.judgement import Choice
 from understudy.container.escape import choice
 from understudy.container.escape.home import Home
+from understudy.container.escape.late import Fate, LateCopies, Stored, done
 from understudy.container.escape.neighbour import Found, Prepared, first_record
 from understudy.format import names
 from understudy.format.properties import format_properties, parse_properties
@@ -32,6 +32,7 @@ log = get_logger("container.escape.remote")
 
 SEND_TIMEOUT_MS = 3_000
 PULL_TIMEOUT_MS = 10_000
+QUESTION_TIMEOUT_MS = 3_000
 _PRODUCER_GROUP, _WAIT = "PGROUP", "WAIT"
 _HOST_FLAGS = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6  # the target notes its own view of the hosts
 
@@ -51,10 +52,11 @@ class RemoteNeighbour:
     async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`; all are under way at once, in order.
 
-        Takes no longer than :data:`SEND_TIMEOUT_MS` and the longest wait of a send for its disk and its copies, by the
-        settings of the own group.
+        An answer takes no longer than :data:`SEND_TIMEOUT_MS` and the longest wait of a send for its disk and its
+        copies, by the settings of the own group. What is stored late then takes as long as it does.
         """
         statuses = [PutStatus.PUT_TO_REMOTE_BROKER_FAIL] * len(messages)
+        late: dict[int, Command] = {}
         connection = await self._connect()
         if connection is None:
             return statuses
@@ -62,16 +64,43 @@ class RemoteNeighbour:
         async def send(number: int, *, task_status: trio.TaskStatus[None]) -> None:
             command = send_request(self._home, messages[number])
             task_status.started()  # the next one follows when this one is written
-            statuses[number] = await self._send(connection, command)
+            answer = await self._ask(connection, command)
+            if answer is not None:
+                statuses[number] = choice.put_status(answer.code)
+                if statuses[number] in choice.LATE:
+                    late[number] = answer
 
         async with trio.open_nursery() as nursery:
             for number in range(len(messages)):
                 await nursery.start(send, number)
+        stored = sorted(late)
+        safe = await self._safe([(messages[number], late[number]) for number in stored])
+        for number, is_safe in zip(stored, safe, strict=True):
+            statuses[number] = PutStatus.PUT_OK if is_safe else PutStatus.PUT_TO_REMOTE_BROKER_FAIL
         return statuses
 
-    async def _send(self, connection: Connection, command: Command) -> PutStatus:
-        answer = await self._ask(connection, command)
-        return PutStatus.PUT_TO_REMOTE_BROKER_FAIL if answer is None else choice.put_status(answer.code)
+    async def _safe(self, late: Sequence[tuple[InnerMessage, Command]]) -> list[bool]:
+        """Return of messages and the answers that they are late, whether they are not to be put again."""
+        if not late:
+            return []
+        home = self._home
+        log.warning("stored late by a remote master, waiting for it", address=self._address, count=len(late))
+        stored = [Stored(_place(answer), message.body, message.born_ms) for message, answer in late]
+        copies = any(answer.code != ResponseCode.FLUSH_DISK_TIMEOUT for _, answer in late)
+        fates = await LateCopies(home.clock, home.threads, self._question).fates(stored, copies=copies)
+        promised = home.store_settings.flush_disk_type == "SYNC_FLUSH"
+        found = [done(fate, promised=promised) for fate in fates]
+        for fate in Fate:
+            if fate in fates and fate is not Fate.SAFE:
+                again = fate is Fate.GONE or promised
+                log.warning("not known to be safe at a remote master", address=self._address, fate=fate, again=again)
+        return found
+
+    async def _question(self, command: Command) -> Command | None:
+        try:
+            return await self._home.client.invoke(self._address, command, QUESTION_TIMEOUT_MS)
+        except RemotingError:
+            return None
 
     async def read(self, topic: str, queue_id: int, offset: int) -> Found:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
@@ -104,15 +133,16 @@ class RemoteNeighbour:
         if connection is None or not may():
             return None
         answer = await self._ask(connection, _request(self._home, half, parse_properties(half.properties)))
-        if answer is None or choice.put_status(answer.code) not in STORED:
+        status = PutStatus.PUT_TO_REMOTE_BROKER_FAIL if answer is None else choice.put_status(answer.code)
+        if answer is None or (status is not PutStatus.PUT_OK and status not in choice.LATE):
             return None
-        ext = answer.ext or {}
-        try:
-            _, _, physical_offset = decode_offset_message_id(ext.get("msgId", ""))
-            return Prepared(int(ext.get("queueOffset", "")), physical_offset)
-        except ValueError as error:
-            log.error("a remote master does not say where it put a half message", address=self._address, error=error)
+        if status in choice.LATE and not (await self._safe([(half, answer)]))[0]:
             return None
+        place, queue_offset = _place(answer), (answer.ext or {}).get("queueOffset", "")
+        if place is None or not queue_offset.isdecimal():
+            log.error("a remote master does not say where it put a half message", address=self._address)
+            return None
+        return Prepared(int(queue_offset), place)
 
     async def decide(self, half: Half, prepared: Prepared, decided: Choice) -> bool:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
@@ -149,9 +179,17 @@ class RemoteNeighbour:
         except RemotingError as error:
             log.warning("not put to a remote master", address=self._address, why=error)
             return None
-        if choice.put_status(answer.code) not in STORED:
+        if choice.put_status(answer.code) not in (PutStatus.PUT_OK, *choice.LATE):
             log.warning("refused by a remote master", address=self._address, code=answer.code, why=answer.remark)
         return answer
+
+
+def _place(answer: Command) -> int | None:
+    """Return where a master stored what was sent, in bytes of its log; ``None`` when its answer does not say."""
+    try:
+        return decode_offset_message_id((answer.ext or {}).get("msgId", ""))[2]
+    except ValueError:
+        return None
 
 
 def send_request(home: Home, message: InnerMessage) -> Command:

@@ -14,11 +14,11 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.identity import Identity
 from understudy.broker.inner import InnerMessage
 from understudy.broker.message_store_config import MessageStoreConfig
-from understudy.broker.redelivery import STORED
 from understudy.broker.role import Role
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.container.escape.bridge import Bridge
 from understudy.container.escape.choice import (
+    LATE,
     NoTarget,
     Queue,
     Remote,
@@ -140,9 +140,15 @@ def test_without_a_target_the_status_says_so(target: Remote | NoTarget, status: 
     assert target.why
 
 
-@pytest.mark.parametrize(("code", "stored"), [(0, True), (10, True), (11, True), (12, True), (14, False), (1, False)])
-def test_stored_is_stored_even_when_a_copy_or_flush_is_late(code: int, stored: bool) -> None:
-    assert (put_status(code) in STORED) is stored
+@pytest.mark.parametrize("code", [10, 11, 12])
+def test_what_is_in_a_log_but_not_safe_is_late_and_not_stored_yet(code: int) -> None:
+    assert put_status(code) in LATE
+    assert put_status(code) is not PutStatus.PUT_OK
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, PutStatus.PUT_OK), (14, PutStatus.PUT_TO_REMOTE_BROKER_FAIL)])
+def test_every_other_answer_is_final(code: int, status: PutStatus) -> None:
+    assert put_status(code) is status
 
 
 @pytest.mark.parametrize(

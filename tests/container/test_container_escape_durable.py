@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import trio
-from container_ring import TOPIC, delivered, open_ring, records, run, send_delayed
+from container_ring import TOPIC, Ring, delivered, open_ring, records, run, send_delayed
 
+from understudy.broker.broker import Broker
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.testkit.waiting import until
@@ -15,26 +17,54 @@ SAFE = {"flushDiskType": "SYNC_FLUSH"}
 LEVEL, COUNT = 2, 6
 
 
-def test_a_remote_master_that_loses_power_after_an_escape_loses_nothing() -> None:
+async def with_a_master_elsewhere_only(ring: Ring) -> tuple[dict[str, float], Broker]:
+    """Send delayed messages to g0 and let its slave act in a container without a master; return keys and slave."""
+    keys = await send_delayed(ring, COUNT, LEVEL)
+    await ring.cluster.host("c3").clock.sleep(1)
+    beside = ring.cluster.host("c2").container
+    assert beside is not None
+    assert await beside.remove_broker(next(each.identity for each in beside.brokers() if each.is_master))
+    await ring.cluster.kill("c1")
+    return keys, ring.broker("g0", 1)
+
+
+async def lose_power(ring: Ring) -> None:
+    """Let the host of the master elsewhere lose its power and start again, with a quick disk."""
+    await ring.cluster.kill("c3", power=True)
+    ring.cluster.host("c3").disk.sync_seconds = 0.001
+    await ring.cluster.restart("c3")
+
+
+@pytest.mark.parametrize("sync_seconds", [0.5, 20.0], ids=["in time", "slower than syncFlushTimeout"])
+def test_a_remote_master_that_loses_power_after_an_escape_loses_nothing(sync_seconds: float) -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source, SAFE) as ring:
-            # given delayed messages of g0, whose slave acts in a container without a master
-            keys = await send_delayed(ring, COUNT, LEVEL)
-            await ring.cluster.host("c3").clock.sleep(1)
-            beside = ring.cluster.host("c2").container
-            assert beside is not None
-            assert await beside.remove_broker(next(each.identity for each in beside.brokers() if each.is_master))
-            await ring.cluster.kill("c1")
-            slave = ring.broker("g0", 1)
-            # and a master elsewhere with a slow disk
-            disk = ring.cluster.host("c3").disk
-            disk.sync_seconds = 0.5
-            # when it loses its power as soon as the slave counts all of them as delivered
-            await until(lambda: slave.schedule_progress.offsets.get(LEVEL, 0) == COUNT, 30)
-            await ring.cluster.kill("c3", power=True)
-            disk.sync_seconds = 0.001
-            await ring.cluster.restart("c3")
+            # given a slave that acts, and a master elsewhere with a slow disk
+            keys, slave = await with_a_master_elsewhere_only(ring)
+            ring.cluster.host("c3").disk.sync_seconds = sync_seconds
+            # when that loses its power as soon as the slave counts all of them as delivered
+            await until(lambda: slave.schedule_progress.offsets.get(LEVEL, 0) == COUNT, 120)
+            await lose_power(ring)
             # then each is there, once
+            assert delivered(ring) == dict.fromkeys(keys, 1)
+
+    run(scenario)
+
+
+def test_a_remote_master_that_loses_what_it_stored_late_gets_it_again_and_it_comes_once() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, SAFE) as ring:
+            keys, slave = await with_a_master_elsewhere_only(ring)
+            target = ring.broker("g2", 0).store
+            end = target.max_physical_offset
+            ring.cluster.host("c3").disk.sync_seconds = 600.0
+            # when it loses its power after it answered that its disk is late, and before that has anything
+            await until(lambda: target.max_physical_offset > end, 30)
+            await trio.sleep(ring.broker("g2", 0).options.store.sync_flush_timeout / 1000 + 1)
+            assert slave.schedule_progress.offsets.get(LEVEL, 0) == 0
+            await lose_power(ring)
+            # then each is there, once
+            await until(lambda: slave.schedule_progress.offsets.get(LEVEL, 0) == COUNT, 60)
             assert delivered(ring) == dict.fromkeys(keys, 1)
 
     run(scenario)
@@ -62,12 +92,8 @@ def test_a_master_counts_a_message_as_delivered_when_it_is_durable() -> None:
 def test_a_master_that_returns_while_messages_escape_hears_of_them_and_delivers_none_again() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source, SAFE) as ring:
-            # given a slave that acts in a container without a master, and a master elsewhere with a slow disk
-            keys = await send_delayed(ring, COUNT, LEVEL)
-            beside = ring.cluster.host("c2").container
-            assert beside is not None
-            assert await beside.remove_broker(next(each.identity for each in beside.brokers() if each.is_master))
-            await ring.cluster.kill("c1")
+            # given a slave that acts, and a master elsewhere with a slow disk
+            keys, _ = await with_a_master_elsewhere_only(ring)
             target, disk = ring.broker("g2", 0).store, ring.cluster.host("c3").disk
             end = target.max_physical_offset
             disk.sync_seconds = 2.5
