@@ -117,7 +117,7 @@ class Repeat:
 
     def felt(self, lost: Met) -> float:
         """Return since when its host can have noticed *lost*: one that was suspended when it began cannot before."""
-        asleep = [met for met in self.met if met.kind == "suspend" and met.host == lost.host]
+        asleep = [met for met in self.met if met.kind == "suspend" and met.host == lost.host and met != lost]
         return max(lost.begin, *(met.end for met in asleep if met.begin <= lost.begin <= met.end), lost.begin)
 
     def quiet_since(self, lost: Met) -> float:

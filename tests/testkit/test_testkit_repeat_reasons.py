@@ -54,3 +54,10 @@ def test_a_master_that_comes_back_without_its_deaf_slave_delivers_again() -> Non
     # a slave that was deaf only when the master was back already had given it back
     late = attrs.evolve(deaf, begin=122.0)
     assert judge([Repeat("key", True, 108.0, (108.0, 138.0), (away, late), hosts)])[1]
+
+
+@pytest.mark.parametrize(("due", "allowed"), [(99.5, True), (108.0, False)])
+def test_a_host_that_slept_delivers_nothing_when_it_wakes(due: float, allowed: bool) -> None:
+    sleep = Met("suspend", Home.MASTER, 100.0, 112.0, host="m")
+    repeat = Repeat("key", True, due, (110.0, 112.5), (sleep,), frozenset({"m", "s"}))
+    assert bool(judge([repeat])[1]) is not allowed
