@@ -42,6 +42,11 @@ class Service(Enum):
     LOG_TOPICS = "topics of the log"
 
 
+STORED = (Service.SCHEDULE, Service.TIMER, Service.TRANSACTIONS, Service.REVIVE)
+"""Services that look after messages already stored, those of a master and of a slave that acts. They have one decision,
+so that they switch on and off together, whichever there are."""
+
+
 @attrs.frozen
 class Decision:
     """Whether a service runs, and why."""

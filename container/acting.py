@@ -29,11 +29,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from understudy.broker.services import Decision, Service
-
-STORED = (Service.SCHEDULE, Service.TIMER, Service.TRANSACTIONS, Service.REVIVE)
-"""Services that look after messages already stored, those of a master and of a slave that acts. They have one decision,
-so that they switch on and off together, whichever there are."""
+from understudy.broker.services import STORED, Decision, Service
 
 
 @attrs.frozen

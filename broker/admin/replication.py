@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from understudy.broker.admin.answers import json_answer, long_json_answer
 from understudy.broker.announcement import STAND_BACK_SECONDS, Claim, Patience, refusal, successor_refusal
 from understudy.broker.log_history import LOG_HISTORY
@@ -16,6 +18,7 @@ from understudy.broker.member_view import MASTER_ID
 from understudy.broker.replicated.orders import KNOWN
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.broker.replicated.timer import metrics_of, told
+from understudy.broker.services import STORED
 from understudy.format import json_dialect
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
@@ -85,8 +88,9 @@ class ReplicationAdmin:
                 raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
             await self._check_successor(successor, optional(command, SUCCESSOR_ADDRESS))
             broker.replication.stand_back()
-            for each in ("schedule", "timer", "transactions"):
-                await broker.services.stop(each)
+            async with trio.open_nursery() as nursery:  # each may have a put under way, which has a moment to end
+                for each in STORED:
+                    nursery.start_soon(broker.services.stop, each.value)
             return response(command, ext={})
         ha_address = optional(command, "masterHaAddress")
         if ha_address:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.broker.services import Service
-from understudy.container.acting import STORED, Situation, acts, services, told
+from understudy.broker.services import STORED, Service
+from understudy.container.acting import Situation, acts, services, told
 
 SLAVE = Situation(broker_id=1, is_slave=True, acting_enabled=True, members={1: "s1", 2: "s2"})
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import attrs
 import pytest
 import trio
-from container_ring import TOPIC, Ring, open_ring, records, run
+from container_ring import TOPIC, Ring, cut_between, open_ring, records, run
 
 from understudy.broker.inner import InnerMessage
+from understudy.container.escape.local import LocalNeighbour
 from understudy.format import names
 from understudy.format.properties import format_properties
 from understudy.mqclient.errors import ClientError
@@ -341,5 +343,47 @@ def test_a_slave_that_begins_to_act_hands_out_nothing_that_its_log_shows_as_hand
             assert known != [MESSAGES // 2] * 2
             await until(slave.pops.serves, 20)
             assert [slave.offsets.query(GROUP, TOPIC, queue) for queue in (0, 1)] == [MESSAGES // 2] * 2
+
+    run(scenario)
+
+
+def test_a_slave_that_stands_back_brings_back_nothing_popped_after_it_has_said_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put, under_way = LocalNeighbour.put, set[int]()
+
+    async def put_slowly(self: LocalNeighbour, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+        if messages[0].topic != RETRY:
+            return await put(self, messages)
+        under_way.add(id(messages))
+        await trio.sleep(2.5)
+        try:
+            return await put(self, messages)
+        finally:
+            under_way.remove(id(messages))
+
+    monkeypatch.setattr(LocalNeighbour, "put", put_slowly)
+
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given a slave that acts, for the smaller one is cut off from the name server
+            for number in range(MESSAGES):
+                await ring.producer.send(Message(TOPIC, b"%d" % number), queue=MessageQueue(TOPIC, "g0", number % 2))
+            assert len(await pop_from(ring, "g0", 60_000)) == MESSAGES
+            await trio.sleep(2)
+            first, second = ring.broker("g0", 1), ring.broker("g0", 2)
+            cut_between(ring, "c2", "n1")
+            await ring.cluster.kill("c1")
+            await until(lambda: "pop revive" in second.services.running(), 40)
+            # when that one comes while popped messages are on their way back
+            await until(lambda: bool(under_way), 90)
+            comes = {"successorId": "1", "successorAddress": first.identity.address}
+            answer = await ring.ask(second, RequestCode.EXCHANGE_BROKER_HA_INFO, comes)
+            assert (answer.code, under_way) == (0, set())
+            # then whatever was on its way had ended when it was answered, and no more follows
+            back = records(ring.broker("g2", 0), RETRY)
+            assert back
+            await trio.sleep(5)
+            assert records(ring.broker("g2", 0), RETRY) == back
 
     run(scenario)
