@@ -8,11 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from container_ring import TOPIC, acting, cut_between, open_ring, run
+from container_ring import TOPIC, acting, cut_between, open_ring, records, run
 
 from understudy.broker.broker import Broker
 from understudy.container.role_services import RoleServices
 from understudy.format.json_dialect import loads
+from understudy.mqclient.message import Message
+from understudy.mqclient.producer import open_producer
+from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request, response
@@ -47,6 +50,15 @@ class Pair:
             return
         ext = {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0", "commitOffset": str(offset)}
         await self.ask(broker, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+
+    async def other_group(self) -> Broker:
+        """Start the master of another group on a host of its own; it has the topic."""
+        await self.cluster.start_container("o", [{"brokerName": "b", **DEFAULTS}])
+        other = self.cluster.brokers("o")["b"]
+        await until(lambda: not other.registration.isolated, 30)
+        await self.ask(other, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
+        await trio.sleep(5)  # the slave copies topics every three seconds
+        return other
 
     def acts(self, host: str = "s") -> bool:
         return "schedule" in self.broker(host).services.running()
@@ -103,6 +115,39 @@ def test_at_default_settings_a_returning_master_takes_back_what_its_slave_was_to
             # then it has what the slave was told before anybody finds it
             assert master.offsets.query("readers", TOPIC, 0) == 35
             await until(lambda: not pair.acts(), 5)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("how", ["kill", "cut off"])
+def test_at_default_settings_what_a_slave_has_delivered_comes_from_no_returning_master_again(how: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, slave={"enableRemoteEscape": "true"}) as pair:
+            other = await pair.other_group()
+            # given delayed messages, a slave that has never heard of more than one replica, and a master elsewhere
+            async with open_producer(pair.cluster.client_world(), pair.cluster.name_servers, "writers") as producer:
+                keys = []
+                for number in range(10):
+                    delayed = Message(TOPIC, b"%d" % number, {"DELAY": "5"})
+                    keys.append((await producer.send(delayed, queue=MessageQueue(TOPIC, "a", 0))).message_id)
+            slave = pair.broker("s")
+            await until(lambda: slave.store.max_physical_offset == pair.broker("m").store.max_physical_offset, 10)
+            # when the master is lost before they are due, and is back when the slave has delivered them
+            if how == "kill":
+                await pair.cluster.kill("m")
+            else:
+                pair.cluster.partition(["m"], ["s", "o", "n1"])
+            await until(lambda: len(records(other)) == 10, 90)
+            if how == "kill":
+                await pair.cluster.restart("m")
+            else:
+                pair.cluster.heal()
+                await until(lambda: pair.broker("m").registration.isolated, 10)
+            master = pair.broker("m")
+            await until(lambda: not master.registration.isolated and not pair.acts(), 30)
+            await trio.sleep(90)
+            # then each has come once
+            assert sorted(each.properties["UNIQ_KEY"] for each in (*records(other), *records(master))) == sorted(keys)
 
     run(scenario)
 

@@ -76,3 +76,36 @@ def test_a_slave_without_a_master_beside_it_says_so() -> None:
             assert answer.remark == f"no master available along with {slave.options.broker.broker_ip1}"
 
     run(scenario)
+
+
+def test_the_master_of_the_own_group_takes_what_is_given_back_to_a_slave_beside_it() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            await cluster.start_name_server("n1")
+            # given a container with a master and a slave of one group, and before them the master of another
+            keys = [{"brokerName": "other"}, {"brokerName": "own"}]
+            hosted = await cluster.start_container(
+                "c1", [*keys, {"brokerName": "own", "brokerRole": "SLAVE", "brokerId": "1"}]
+            )
+            found = {
+                (each.broker.identity.name, each.broker.identity.broker_id): each.broker for each in hosted.brokers()
+            }
+            other, master, slave = found["other", 0], found["own", 0], found["own", 1]
+            master.store.append("T", 0, b"again", b"", 1, master.store_host)
+            master.groups.get("readers")
+            await until(lambda: slave.groups.find("readers") is not None and bool(records(slave, "T")), 10)
+            # when a consumer gives a message back to that slave
+            async with open_client(cluster.client_world()) as client:
+                ext = {"offset": "0", "group": "readers", "delayLevel": "1", "originTopic": "T"}
+                asked = request(RequestCode.CONSUMER_SEND_MSG_BACK, ext)
+                answer = await client.invoke(slave.identity.address, asked, 3_000)
+            assert (answer.code, answer.remark) == (0, None)
+            # then it comes again from the master of its group, and the slave copies that
+            await until(lambda: bool(records(slave, "%RETRY%readers")), 10)
+            for broker in (master, slave):
+                (again,) = records(broker, "%RETRY%readers")
+                assert (again.body, again.reconsume_times) == (b"again", 1)
+            assert records(other, "%RETRY%readers") == []
+            assert other.store.max_physical_offset == 0
+
+    run(scenario)
