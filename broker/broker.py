@@ -338,7 +338,8 @@ class Broker:
 
     def settings_changed(self) -> None:
         """Tell services that wait for nothing else that a key of the configuration may have another value."""
-        self.store.change_settings(store_settings(self.options.store))
+        self.store.change_settings(store_settings(self.options.store, self.role))
+        self.replication.settings_changed()
         self.registration.servers.changed()
         self.transactions.settings_changed()
 

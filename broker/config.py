@@ -287,8 +287,6 @@ class BrokerOptions:
             broker.broker_id = 0
         if store.ha_listen_port <= 0 and self.server.listen_port > 0:
             store.ha_listen_port = self.server.listen_port + 1
-        if store.broker_role == "SLAVE":
-            store.access_message_in_memory_max_ratio -= 10
         store.bit_map_length_consume_queue_ext = _bloom_bits(
             broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter
         )

@@ -60,7 +60,9 @@ async def run_broker(
     identity = ports.identity
     try:
         living = await living_topics(world.disk, options.store)
-        store = await MessageStore.open(world, store_settings(options.store), (identity.ip, identity.port), living)
+        store = await MessageStore.open(
+            world, store_settings(options.store, identity.role), (identity.ip, identity.port), living
+        )
         try:
             await _run_on(world, options, open_rules, client, ports, store, task_status)
         finally:

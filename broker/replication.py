@@ -164,7 +164,7 @@ class Replication:
         assert store is not None
         # The store of a slave has one writer: what comes from the master.
         store.set_writable(not role.is_slave)
-        store.set_correct_offsets(not role.is_slave or self._options.store.offset_check_in_slave)
+        self.settings_changed()
         if not role.is_slave:
             incomplete = store.drop_incomplete()
             if incomplete:
@@ -181,6 +181,12 @@ class Replication:
             self.slave.state_changed.append(self._slave_state_changed)
             self.slave.set_master(self._fixed_address())
         self.initial_offset = store.max_physical_offset
+
+    def settings_changed(self) -> None:
+        """Take what may change while a role lasts."""
+        if self._store is not None:
+            is_slave = self._identity.role.is_slave
+            self._store.set_correct_offsets(not is_slave or self._options.store.offset_check_in_slave)
 
     def withhold(self, *, hole: bool) -> None:
         """Give slaves nothing from the first *hole* of the log on, if it has one, or (False) everything.

@@ -25,6 +25,7 @@ from understudy.broker.processors.send_admission import refusal_of
 from understudy.broker.role import Role
 from understudy.broker.saved_tables import save_replica_state
 from understudy.broker.session import OpenRules, RoleSession
+from understudy.broker.storage import store_settings
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.fields import CommandError
 from understudy.runtime.log import get_logger
@@ -175,6 +176,7 @@ class Roles:
             broker.persistence.changed("replica")
         # The configuration shows the role in force, as the reference does; nothing here reads it from there.
         broker.options.broker.broker_id, broker.options.store.broker_role = broker.role.broker_id, broker.role.kind
+        broker.store.change_settings(store_settings(broker.options.store, broker.role))
         self.session = RoleSession(broker, self._open_rules)
         broker.schedule.target = broker.timing.target = self.session.rules
         broker.timer.lacks = broker.role.is_slave

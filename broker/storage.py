@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from understudy.broker.config import MessageStoreConfig
+from understudy.broker.role import Role
 from understudy.broker.topics import has_batch_queues
 from understudy.format.data_version import DataVersion
 from understudy.runtime.disk import Disk
@@ -17,13 +18,19 @@ from understudy.store.deletions import LivingTopics
 
 log = get_logger("broker.storage")
 
+SLAVE_REMEMBERS_LESS = 10
+"""Percent of the memory by which less of a slave's log counts as near its end than of a master's."""
+
 
 class BrokerStartError(Exception):
     """A broker that cannot start with what is on its disk; the message is one line for the operator."""
 
 
-def store_settings(keys: MessageStoreConfig) -> StoreConfig:
-    """Return the store's settings from a broker's keys (MessageStoreConfig.java)."""
+def store_settings(keys: MessageStoreConfig, role: Role) -> StoreConfig:
+    """Return the settings of the store of a broker in *role* from its *keys*.
+
+    Source: MessageStoreConfig.java, BrokerStartup.java.
+    """
     separator = ","
     folders = tuple(part.strip() for part in (keys.store_path_commit_log or "").split(separator) if part.strip())
     read_only = tuple(
@@ -54,7 +61,9 @@ def store_settings(keys: MessageStoreConfig) -> StoreConfig:
         max_transfer_count_in_memory=keys.max_transfer_count_on_message_in_memory,
         max_transfer_bytes_on_disk=keys.max_transfer_bytes_on_message_in_disk,
         max_transfer_count_on_disk=keys.max_transfer_count_on_message_in_disk,
-        access_message_in_memory_max_ratio=keys.access_message_in_memory_max_ratio,
+        access_message_in_memory_max_ratio=max(
+            keys.access_message_in_memory_max_ratio - (SLAVE_REMEMBERS_LESS if role.is_slave else 0), 0
+        ),
         message_index_enable=keys.message_index_enable,
         max_hash_slot_num=keys.max_hash_slot_num,
         max_index_num=keys.max_index_num,

@@ -76,7 +76,7 @@ class Meter:
 
 def role_of(broker: Broker) -> str:
     """Return the broker's role in a word."""
-    return "master" if broker.identity.broker_id == 0 else f"slave {broker.identity.broker_id}"
+    return f"slave {broker.role.broker_id}" if broker.role.is_slave else "master"
 
 
 def ports_of(broker: Broker) -> str:
@@ -85,7 +85,7 @@ def ports_of(broker: Broker) -> str:
     if broker.fast_server is not None:
         found.append(broker.fast_server.address[1])
     _, _, replication = broker.identity.ha_address.rpartition(":")
-    return " ".join(map(str, found)) + (f" {replication}" if replication and broker.identity.broker_id == 0 else "")
+    return " ".join(map(str, found)) + (f" {replication}" if replication and not broker.role.is_slave else "")
 
 
 def stored_messages(broker: Broker) -> int:

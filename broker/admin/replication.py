@@ -104,7 +104,7 @@ class ReplicationAdmin:
             broker.replication.learn_flush_offset(optional_int(command, "masterFlushOffset") or 0)
             broker.replication.announced(claim.address, ha_address)
             return response(command, ext={})
-        if broker.identity.broker_id != 0:
+        if broker.role.is_slave:
             return response(command, ext={})
         ext = {
             "masterAddress": broker.identity.address,
@@ -205,7 +205,7 @@ class ReplicationAdmin:
         if offset < 0:
             remark = f"masterFlushOffset must be 0 or more, not {offset}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
-        if self._broker.identity.broker_id != 0 and not await self._broker.replication.reset_flush_offset(offset):
+        if self._broker.role.is_slave and not await self._broker.replication.reset_flush_offset(offset):
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the disk refused the checkpoint; see the log of the broker")
         return response(command)
 

@@ -18,7 +18,6 @@ from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.common_log import end_of_log
 from understudy.container.preonline.completion import complete_log
 from understudy.container.preonline.handshake import (
-    MASTER_ID,
     Done,
     Event,
     Failed,
@@ -191,7 +190,7 @@ class PreOnline:
 
     async def _announce(self, member: Member) -> Event:
         identity = self._broker.identity
-        if identity.broker_id == MASTER_ID:
+        if not identity.role.is_slave:
             ext = {
                 "masterHaAddress": identity.ha_address,
                 "masterFlushOffset": str(self._broker.replication.initial_offset),
@@ -237,7 +236,7 @@ class PreOnline:
         return max(await end_of_log(self._broker, member) - self._broker.store.max_physical_offset, 0)
 
     async def _take_over(self, member: Member) -> Event:
-        broker, is_master = self._broker, self.state.own_id == MASTER_ID
+        broker, is_master = self._broker, not self._broker.role.is_slave
         if not is_master and not broker.slave_sync.synced:
             return Failed(f"the tables of the group are not copied from {member.address} yet")
         if is_master:

@@ -45,6 +45,10 @@ class Pair:
         ext = dict(zip("abcdefghijkm", values, strict=True))
         return (await self.ask(broker, RequestCode.SEND_MESSAGE_V2, ext, body)).code
 
+    async def configure(self, broker: Broker, text: str) -> None:
+        answer = await self.ask(broker, RequestCode.UPDATE_BROKER_CONFIG, {}, text.encode())
+        assert answer.code == 0, answer.remark
+
     def pull(self, broker: Broker, offset: int, wait_ms: int = 0) -> Any:
         ext = {
             "consumerGroup": "readers",
@@ -157,6 +161,43 @@ def test_a_client_stays_connected_while_its_broker_becomes_a_slave_and_a_master_
             # over the connections that were there before
             assert all(connection.alive for each in connections.values() for connection in each)
             assert all(set(connections[each]) <= set(each.server.connections) for each in (one, two))
+
+    run(scenario)
+
+
+def test_how_much_of_the_log_counts_as_near_its_end_follows_the_role_and_live_changes() -> None:
+    async def scenario(source: random.Random) -> None:
+        settings = {"accessMessageInMemoryMaxRatio": "10", "maxTransferCountOnMessageInDisk": "7"}
+        async with open_pair(source, settings) as pair:
+            one, two = pair.one, pair.two
+            for number in range(20):
+                assert await pair.send(one, b"%d" % number) == 0
+            await pair.in_step()
+
+            def at_once(broker: Broker) -> int:
+                return broker.store.get(TOPIC, 0, 0, 32, 1 << 20).count
+
+            # a slave has 10 percent less, here nothing, so reads of it are those from the disk
+            await until(lambda: (at_once(one), at_once(two)) == (20, 7), 10)
+            await pair.hand_over(one, two, SLAVE_2, "ASYNC_MASTER", 1)
+            assert (at_once(one), at_once(two)) == (7, 20)
+            await pair.hand_over(two, one, SLAVE_1, "ASYNC_MASTER", 2)
+            assert (at_once(one), at_once(two)) == (20, 7)
+            # and so it is when the key changes while the broker runs
+            for percent, expected in ((9, 7), (11, 20), (10, 7)):
+                await pair.configure(two, f"accessMessageInMemoryMaxRatio={percent}")
+                assert at_once(two) == expected
+
+    run(scenario)
+
+
+def test_a_slave_corrects_offsets_as_soon_as_it_is_told_to() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, {}) as pair:
+            for corrects in (True, False, True):
+                await pair.configure(pair.two, f"offsetCheckInSlave={str(corrects).lower()}")
+                found = pair.two.store.get(TOPIC, 0, 5, 32, 1 << 20)
+                assert found.next_begin_offset == (0 if corrects else 5)
 
     run(scenario)
 
