@@ -4,6 +4,7 @@
 ./understudy bench sim-acting --replay 1234
 ./understudy bench sim-acting --pop --seeds 100      with pops, too; --half and --timers the same with other kinds
 ./understudy bench sim-acting --allowed              prints which repeats are no violation, as docs/failover.md has it
+./understudy bench sim-acting --broken               plays the seeds of acting_broken.toml, which once broke a promise
 ./understudy bench sim-acting --mutations            plants the faults of acting_mutations.toml, one at a time
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,7 @@ from understudy.testkit.sim.mutations import hunt_listed
 from understudy.testkit.sim.seeds import play_quietly, play_seeds, processors
 
 MUTATIONS = Path(__file__).with_name("acting_mutations.toml")
+BROKEN = Path(__file__).with_name("acting_broken.toml")
 SEEDS_PER_MUTATION = 50
 
 
@@ -38,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, what in (("timers", "timer messages"), ("half", "half messages"), ("pop", "pops")):
         parser.add_argument(f"--{name}", action="store_true", help=f"there are {what}, too; each seed stays what it is")
     parser.add_argument("--allowed", action="store_true", help="print which repeats are allowed, as a table")
+    parser.add_argument("--broken", action="store_true", help="play the seeds that once broke a promise")
     parser.add_argument("--mutations", nargs="*", metavar="NAME", help="all of them, or those that are named")
     options = parser.parse_args(arguments)
     if options.allowed:
@@ -53,16 +57,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _replay(chosen, options.replay)
     if options.seeds < 1:
         parser.error("--seeds must be at least 1")
-    seeds = range(options.first, options.first + options.seeds)
+    seeds = broken() if options.broken else range(options.first, options.first + options.seeds)
     again = f"./understudy bench sim-acting{kinds} --replay "
     summary = play_seeds(chosen, seeds, options.processes, lambda seed: f"{again}{seed}")
     print(tell(summary))
-    if seeds.start >= WORK_SEEDS:  # they draw kinds of faults of their own
+    if options.broken or options.first >= WORK_SEEDS:  # these draw few of the faults, or kinds of their own
         return bool(summary.failing)
     never = [kind for kind in (*FAULTS, *LATER_FAULTS, *ELSEWHERE_FAULTS) if not summary.faults.get(kind)]
     if never:
         print(f"  never happened: {', '.join(never)}; play more seeds")
     return bool(summary.failing)
+
+
+def broken() -> list[int]:
+    """Return the seeds that once broke a promise, in order."""
+    return sorted(int(seed) for seed in tomllib.loads(BROKEN.read_text(encoding="utf-8"))["seeds"])
 
 
 def _replay(chosen: Callable[[int], DrillResult], seed: int) -> int:

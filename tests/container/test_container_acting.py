@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from itertools import product
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,3 +109,19 @@ def test_an_acting_slave_is_the_only_slave_that_runs_the_schedule_and_does_not_c
         assert acts(situation).run == decided[Service.SCHEDULE].run
         for copying in (Service.REPLICATION_CLIENT, Service.METADATA_SYNC):
             assert decided[copying].run != acts(situation).run
+
+
+def test_the_page_for_operators_has_every_reason_and_no_other() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "failover.md").read_text(encoding="utf-8")
+    table = page.split("| reason | what to do |\n", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
+    shown = [text for row in table for text in re.findall("`(.+?)`", row.split(" | ")[0])]
+    patterns = [re.escape(text).replace("ADDRESS", r"\S+").replace("N\\ ", r"\d+\ ") for text in shown]
+    flags = ("acting_enabled", "isolated", "contact_lost", "master_returning", "master_declines", "metadata_synced")
+    views = (None, {}, {0: "m:1"}, {1: "s:1"}, {2: "s:1"}, {3: "s:1"})
+    reasons = {acts(Situation(0, is_slave=False)).reason} | {
+        acts(Situation(2, is_slave=True, members=view, **dict(zip(flags, values, strict=True)))).reason
+        for view in views
+        for values in product((False, True), repeat=len(flags))
+    }
+    assert [reason for reason in sorted(reasons) if not any(re.search(each, reason) for each in patterns)] == []
+    assert [each for each in patterns if not any(re.search(each, reason) for reason in reasons)] == []
