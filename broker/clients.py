@@ -7,7 +7,7 @@ Source: ConsumerManager.java, ConsumerGroupInfo.java, ProducerManager.java, Clie
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Generator, Hashable
 from typing import Generic, TypeVar
 
 import attrs
@@ -18,6 +18,7 @@ CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP = "CONSUME_ACTIVELY", "CONSUME_
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
 
 PRODUCER_EXPIRY_MS = 120_000
+SUBSCRIPTIONS_OF_A_STEP = 256
 
 C = TypeVar("C", bound=Hashable)
 
@@ -65,23 +66,23 @@ class ConsumerGroup(Generic[C]):
                 return channel
         return None
 
-    def take_subscriptions(self, wanted: Iterable[Subscription]) -> bool:
-        """Replace the subscriptions by *wanted*; return whether a topic came or went.
+    def taking(self, wanted: Collection[Subscription]) -> Generator[None, None, bool]:
+        """Replace the subscriptions by *wanted*, all at once after some steps; return whether a topic came or went.
 
         A topic that stays is replaced only by a newer version; that is no change for the members.
         """
-        incoming = {subscription.topic: subscription for subscription in wanted}
-        changed = False
-        for topic, subscription in incoming.items():
-            known = self.subscriptions.get(topic)
-            if known is None:
-                self.subscriptions[topic] = subscription
-                changed = True
-            elif subscription.version > known.version:
-                self.subscriptions[topic] = subscription
-        for topic in [topic for topic in self.subscriptions if topic not in incoming]:
-            del self.subscriptions[topic]
-            changed = True
+        while True:
+            before, incoming = self.subscriptions, dict[str, Subscription]()
+            for number, subscription in enumerate(wanted):
+                known = before.get(subscription.topic)
+                newer = known is None or subscription.version > known.version
+                incoming[subscription.topic] = subscription if newer or known is None else known
+                if number % SUBSCRIPTIONS_OF_A_STEP == SUBSCRIPTIONS_OF_A_STEP - 1:
+                    yield
+            if self.subscriptions is before:  # else another member has changed them meanwhile
+                break
+        changed = incoming.keys() != self.subscriptions.keys()
+        self.subscriptions = incoming
         return changed
 
 
@@ -102,17 +103,17 @@ class ConsumerTable(Generic[C]):
         """Return the live group *group*."""
         return self.groups.get(group)
 
-    def register(
+    def registering(
         self,
         group: str,
         channel: ClientChannel[C],
         consume_type: str,
         message_model: str,
         consume_from_where: str,
-        subscriptions: Iterable[Subscription] | None,
+        subscriptions: Collection[Subscription] | None,
         now_ms: int,
-    ) -> bool:
-        """Take one group of a heartbeat.
+    ) -> Generator[None, None, bool]:
+        """Take one group of a heartbeat, in steps; its subscriptions change all at once in the last one.
 
         Args:
             subscriptions: the whole set; ``None`` leaves what is known (heartbeat without subscriptions).
@@ -133,7 +134,7 @@ class ConsumerTable(Generic[C]):
         else:
             info.channels[channel.connection] = channel
             self._by_connection.setdefault(channel.connection, set()).add(group)
-        if subscriptions is not None and info.take_subscriptions(subscriptions):
+        if subscriptions is not None and (yield from info.taking(subscriptions)):
             changed = True
         info.changed_ms = now_ms
         return changed

@@ -9,12 +9,14 @@ Source: ConsumerFilterManager.java, ConsumerFilterData.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
 from understudy.broker.filters import SQL92, Subscription, is_tag_type
+from understudy.format.json_dialect import Rows
 from understudy.format.json_values import name_of
 from understudy.format.numbers import whole_number
 from understudy.runtime.log import get_logger
@@ -28,6 +30,7 @@ MOST_CHARACTERS = 4 << 20
 """Of all rows together; groups beyond it are served all the same."""
 _ROW_CHARACTERS = 200
 """What a row takes beside its names and its text."""
+_OTHERS_OF_A_STEP = 256
 AWAY_MS = 30_000
 """A row that was alive when it was written is taken for dead since this long before it was read."""
 
@@ -101,7 +104,9 @@ class ConsumerFilters:
 
     def take(self, group: str, subscriptions: Iterable[Subscription]) -> Generator[None, None, None]:
         """Note the conditions of a heartbeat, one in each step: each may have to be compiled."""
-        for wanted in subscriptions:
+        for number, wanted in enumerate(subscriptions):
+            if number % _OTHERS_OF_A_STEP == _OTHERS_OF_A_STEP - 1:
+                yield
             if not is_tag_type(wanted.expression_type) and wanted.expression:
                 if self._take(group, wanted):
                     self._tell()
@@ -134,11 +139,15 @@ class ConsumerFilters:
             return self._put(key, None)
         return self._put(key, row)
 
-    def bury(self) -> None:
-        """Note which rows nobody asks for any more, and forget those that have been dead for long."""
+    def burying(self) -> Generator[None, None, None]:
+        """Note, in steps, which rows nobody asks for any more, and forget those that have been dead for long."""
         now_ms, keep_ms = self._now_ms(), self._keep_dead_ms()
         changed = False
-        for key, row in list(self._rows.items()):
+        for number, (key, row) in enumerate(list(self._rows.items())):
+            if number % _OTHERS_OF_A_STEP == _OTHERS_OF_A_STEP - 1:
+                yield
+            if self._rows.get(key) is not row:
+                continue
             if not row.dead:
                 if not self._is_live(row.group, row.topic):
                     changed |= self._put(key, attrs.evolve(row, dead_ms=max(now_ms, row.born_ms)))
@@ -148,23 +157,8 @@ class ConsumerFilters:
             self._tell()
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the content of the file."""
-        topics: dict[str, dict[str, Any]] = {}
-        for (topic, group), row in sorted(self._rows.items()):
-            entry: dict[str, Any] = {
-                "bornTime": row.born_ms,
-                "clientVersion": row.version,
-                "consumerGroup": group,
-                "dead": row.dead,
-                "deadTime": row.dead_ms,
-                "expression": row.expression,
-                "expressionType": row.kind,
-                "topic": topic,
-            }
-            if row.bits is not None:
-                entry["bloomFilterData"] = {"bitNum": row.bits[1], "bitPos": list(row.bits[0])}
-            topics.setdefault(topic, {"groupFilterData": {}, "topic": topic})["groupFilterData"][group] = entry
-        return {"filterDataByTopic": topics}
+        """Return the content of the file as of now; it is made while it is written."""
+        return {"filterDataByTopic": Rows(_topics_of(list(self._rows.values())))}
 
     def load(self, content: Mapping[str, Any]) -> None:
         """Put the content of the file over what is there.
@@ -213,6 +207,28 @@ class ConsumerFilters:
     def _tell(self) -> None:
         for changed in self.on_change:
             changed()
+
+
+def _topics_of(rows: list[ConsumerFilter]) -> Iterator[tuple[str, dict[str, Any]]]:
+    rows.sort(key=lambda row: (row.topic, row.group))
+    for topic, of_topic in itertools.groupby(rows, lambda row: row.topic):
+        yield topic, {"groupFilterData": Rows((row.group, _entry_of(row)) for row in of_topic), "topic": topic}
+
+
+def _entry_of(row: ConsumerFilter) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "bornTime": row.born_ms,
+        "clientVersion": row.version,
+        "consumerGroup": row.group,
+        "dead": row.dead,
+        "deadTime": row.dead_ms,
+        "expression": row.expression,
+        "expressionType": row.kind,
+        "topic": row.topic,
+    }
+    if row.bits is not None:
+        entry["bloomFilterData"] = {"bitNum": row.bits[1], "bitPos": list(row.bits[0])}
+    return entry
 
 
 def _members(value: object, what: str) -> Iterable[tuple[str, Any]]:

@@ -160,8 +160,7 @@ class GroupTable:
         changed = list(rows)
         if not changed:
             return
-        for row in changed:
-            self.rows[row.name] = row
+        self.rows.update([(row.name, row) for row in changed])
         self._changed()
 
     def delete(self, name: str) -> bool:

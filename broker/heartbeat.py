@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from understudy.broker.clients import BROADCASTING, CLUSTERING, CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
-from understudy.broker.filters import Subscription
+from understudy.broker.filters import Subscription, is_tag_type
 from understudy.format.json_values import name_of
 from understudy.format.numbers import whole_number
 from understudy.remoting.bodies import JsonError, Reading, json_of
@@ -28,6 +28,10 @@ CONSUME_FROM_WHERE = (
     "CONSUME_FROM_TIMESTAMP",
 )
 """In the order of the reference's enumerations (ConsumeType.java, MessageModel.java, ConsumeFromWhere.java)."""
+
+
+GROUPS_AT_ONCE, SUBSCRIPTIONS_AT_ONCE, CONDITIONS_AT_ONCE = 64, 256, 256
+"""A heartbeat with more groups, subscriptions, or characters of conditions, is taken in pieces."""
 
 
 class HeartbeatError(ValueError):
@@ -56,6 +60,7 @@ class Heartbeat:
         producers: its producer groups.
         fingerprint: hash of its subscriptions, 0 in the first heartbeat form.
         without_subscriptions: the subscriptions were left out because the broker knows them.
+        long: to enter it takes so long that others must get their turn meanwhile.
     """
 
     client_id: str
@@ -63,6 +68,7 @@ class Heartbeat:
     producers: tuple[str, ...]
     fingerprint: int
     without_subscriptions: bool
+    long: bool = False
 
 
 def parse_heartbeat(command: Command) -> Heartbeat:
@@ -84,7 +90,22 @@ def parse_heartbeat(command: Command) -> Heartbeat:
     producers = tuple(
         name for name in (item.get("groupName") for item in _objects(data, "producerDataSet")) if isinstance(name, str)
     )
-    return Heartbeat(client_id, consumers, producers, fingerprint, _truth(data.get("withoutSub")))
+    long = _is_long(consumers, producers)
+    return Heartbeat(client_id, consumers, producers, fingerprint, _truth(data.get("withoutSub")), long)
+
+
+def _is_long(consumers: tuple[ConsumerBeat, ...], producers: tuple[str, ...]) -> bool:
+    if len(consumers) + len(producers) > GROUPS_AT_ONCE:
+        return True
+    if sum(len(consumer.subscriptions) for consumer in consumers) > SUBSCRIPTIONS_AT_ONCE:
+        return True
+    conditions = sum(
+        len(wanted.expression)
+        for consumer in consumers
+        for wanted in consumer.subscriptions
+        if not is_tag_type(wanted.expression_type)
+    )
+    return conditions > CONDITIONS_AT_ONCE
 
 
 def _consumer(item: Mapping[str, Any]) -> ConsumerBeat:

@@ -183,7 +183,7 @@ def lock_parts(broker: Broker) -> LockParts:
     return LockParts(
         identity=broker.identity,
         options=broker.options,
-        clock=broker.world.clock,
+        world=broker.world,
         client=broker.client,
         locks=broker.locks,
         member_group=broker.member_group,

@@ -19,6 +19,8 @@ from understudy.broker import unheard
 from understudy.broker.unheard import Unheard
 
 RETRY_SECONDS = 5.0
+MANY_TOPICS = 2_000
+"""When more have changed, name servers are told everything."""
 
 
 @attrs.frozen
@@ -181,6 +183,8 @@ def step(state: State, event: Event, now: float, settings: Settings) -> Result:
     if isinstance(event, Everything):
         return attrs.evolve(state, full=True), ()
     if isinstance(event, Changed):
+        if len(state.changed) + len(event.topics) > MANY_TOPICS:
+            return attrs.evolve(state, full=True), ()
         names = dict.fromkeys((*state.changed, *event.topics))
         return attrs.evolve(state, changed=tuple(names)), ()
     if isinstance(event, FoundLost):

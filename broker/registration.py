@@ -18,6 +18,7 @@ from understudy.broker.identity import Identity
 from understudy.broker.name_servers import NameServers
 from understudy.broker.presence import Presence
 from understudy.broker.registering import (
+    MANY_TOPICS,
     Action,
     Announce,
     Answered,
@@ -49,6 +50,7 @@ from understudy.runtime.world import World
 
 log = get_logger("broker.registration")
 
+TOPICS_AT_ONCE = 64
 SHORTEST_PERIOD_MS, LONGEST_PERIOD_MS = 10_000, 60_000
 ANNOUNCE_TIMEOUT_MS = 3_000
 SIGN_OFF_TIMEOUT_MS = 1_000
@@ -201,7 +203,8 @@ class Registration:
         )
 
     def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
-        self._take(Changed(tuple(row.name for row in rows)) if rows else Everything())
+        few = 0 < len(rows) <= MANY_TOPICS
+        self._take(Changed(tuple(row.name for row in rows)) if few else Everything())
         self._note()
 
     def _connection_closed(self, address: str, connection: Connection) -> None:
@@ -246,9 +249,10 @@ class Registration:
             async def announce(address: str) -> TellResult:
                 if not self._options.broker.enable_single_topic_register:
                     return await self._register_at(address, commands[address], False)
-                async with trio.open_nursery() as parallel:
-                    for row in rows:
-                        parallel.start_soon(self._register_topic_at, address, row)
+                for first in range(0, len(rows), TOPICS_AT_ONCE):
+                    async with trio.open_nursery() as parallel:
+                        for row in rows[first : first + TOPICS_AT_ONCE]:
+                            parallel.start_soon(self._register_topic_at, address, row)
                 return TellResult.ANNOUNCED
 
             await self._tell_each(nursery, action.servers, announce)

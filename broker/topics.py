@@ -267,8 +267,7 @@ class TopicTable:
         changed = tuple(rows)
         if not changed:
             return
-        for row in changed:
-            self.rows[row.name] = row
+        self.rows.update([(row.name, row) for row in changed])
         self._changed(changed)
 
     def delete(self, name: str) -> bool:

@@ -90,10 +90,16 @@ async def read_ahead(threads: Threads, command: Command, read: Read) -> None:
     command.read_ahead = await threads.run(fill)
 
 
-async def read_answer(threads: Threads, answer: Command) -> None:
-    """Have :func:`json_of` read *answer*, whose body is read in one of *threads* now if it is large."""
+async def read_answer(threads: Threads, answer: Command, read: Read | None = None) -> None:
+    """Have :func:`body_of` say what *read* returns for *answer*: called in one of *threads* now if that is large.
+
+    Args:
+        threads: of the process.
+        answer: of a peer.
+        read: as of :class:`Reading`; :func:`json_of` says what it returns without one.
+    """
     if is_large(answer):
-        await read_ahead(threads, answer, JSON.read)
+        await read_ahead(threads, answer, read or JSON.read)
 
 
 def only(command: Command, read: Read) -> None:

@@ -112,6 +112,27 @@ BOUNDS = [
     _chaos("what is done to a broker's port, through a proxy", "memory 1.5 GB", "proxy's remoting"),
     _scale("20,000 producer groups of a client that closes", "20,000 producer groups"),
     _scale("5,000 consumer groups of a client"),
+    _scale("10,000 subscriptions of a group", "10,000 subscriptions"),
+    _scale("locks of 100,000 queues", "100,000 queues locked"),
+    _scale("20,000 groups that are made at once", "20,000 groups made"),
+    Bound(
+        "a list of more than 20,000 topics or groups",
+        "refused",
+        ("broker/test_broker_long_work.py::test_a_list_that_is_too_long_for_one_piece_is_refused",),
+    ),
+    Bound(
+        "long texts in subscriptions, tags and properties",
+        "32,768 characters; what is remembered of them is short and few",
+        (
+            "format/test_format_remembered.py::test_long_texts_of_peers_leave_nothing_behind",
+            f"{_VALUES}::test_every_door_takes_subscriptions_of_one_length",
+        ),
+    ),
+    Bound(
+        "a large JSON body of any code, to any program",
+        "read beside the loop, or refused",
+        ("remoting/test_remoting_every_body.py::test_every_handler_of_every_program_reads_large_json_beside_the_loop",),
+    ),
     _scale("2,000 clients that close at once", "2,000 clients"),
     _scale("20,000 waiting pulls woken at once", "20,000 waiting pulls"),
     _scale("progress of all groups", "progress of all groups"),

@@ -18,6 +18,8 @@ SECONDS = 2.0
 CLIENTS = 2_000
 PULLS = 20_000
 GROUPS = 20_000
+LOCKS = 100_000
+SUBSCRIPTIONS = 10_000
 ONE_KEY = 2_000_000
 BATCH = 5_000
 OLD_LARGE, OLD_SMALL = 40, 50_000
@@ -285,6 +287,42 @@ def topic_list_changes(server: Server) -> None:
         peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=json.dumps({"topicConfigList": rows}).encode())
 
 
+def group_list_changes(server: Server) -> None:
+    rows = [{"groupName": f"listed-{number}"} for number in range(GROUPS)]
+    _accepted(server, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": rows})
+
+
+def many_locks(server: Server) -> None:
+    """A client of an ordered group takes very many queues and gives them back; what is left then runs out."""
+    queues = [{"topic": topic_name(7), "brokerName": "broker-a", "queueId": number} for number in range(LOCKS)]
+    asked: dict[str, object] = {"clientId": "c", "consumerGroup": "ordered", "mqSet": queues}
+    for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.LOCK_BATCH_MQ):
+        _accepted(server, code, asked)
+
+
+def many_subscriptions(server: Server) -> None:
+    """A client subscribes to very many topics, and then to others."""
+    with Peer(server.port) as peer:
+        for first in (0, SUBSCRIPTIONS // 2):
+            command = heartbeat("wide", [], ["subscribed"], "%")
+            data = json.loads(command.body)
+            (group,) = data["consumerDataSet"]
+            (one,) = group["subscriptionDataSet"]
+            numbers = range(first, first + SUBSCRIPTIONS)
+            group["subscriptionDataSet"] = [{**one, "topic": f"topic-{number}"} for number in numbers]
+            command.body = json.dumps(data).encode()
+            peer.send(command)
+            peer.wait(command)
+        peer.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "subscribed"})
+
+
+def _accepted(server: Server, code: RequestCode, body: dict[str, object]) -> None:
+    with Peer(server.port) as peer:
+        answer = peer.ask(code, body=json.dumps(body).encode())
+        if answer.code:
+            raise RuntimeError(f"{code.name}: {answer.code} {answer.remark}")
+
+
 def _nothing(server: Server) -> None:
     return None
 
@@ -307,6 +345,9 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("every code about 60,000 queues", every_question, every_question_prepared),
     ("topics made (17)", topic_changes, _nothing),
     ("5,000 topics made at once (18)", topic_list_changes, _nothing),
+    ("20,000 groups made at once (225)", group_list_changes, _nothing),
+    ("100,000 queues locked and unlocked (41, 42)", many_locks, _nothing),
+    ("a group of 10,000 subscriptions (34, 203)", many_subscriptions, _nothing),
     ("requests in one packet", pipelined(RequestCode.GET_ALL_TOPIC_CONFIG), _nothing),
     ("twenty slow readers", slow_readers, _nothing),
     ("2,000 clients close at once", many_clients, _nothing),

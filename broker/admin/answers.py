@@ -12,6 +12,9 @@ from understudy.remoting.command import Command, response
 from understudy.remoting.fields import CommandError
 from understudy.runtime.pace import Pace
 
+MOST_ROWS = 20_000
+"""Rows of a request that changes a table; they are taken in one piece."""
+
 UNSET_REMARK = "not set any response code"
 """What the reference leaves in the remark of some good answers."""
 
@@ -72,7 +75,12 @@ def body_object(command: Command, what: str) -> dict[str, Any]:
 def body_list(command: Command, name: str, what: str) -> list[dict[str, Any]]:
     """Return the list of JSON objects under *name* in the body of *command*. Raises CommandError (1)."""
     rows = body_object(command, what).get(name)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    if not isinstance(rows, list):
+        raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body has no list {name} of {what}")
+    if len(rows) > MOST_ROWS:
+        remark = f"the body has {len(rows)} {what}, a request may have {MOST_ROWS}: send them in several"
+        raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+    if not all([isinstance(row, dict) for row in rows]):
         raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body has no list {name} of {what}")
     return rows
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -132,29 +134,52 @@ class GroupAdmin:
         return json_answer(command, body, remark="")
 
     async def _put(self, values: list[dict[str, Any]]) -> None:
-        groups, rows = self._parts.groups, []
-        for value in values:
-            name = value.get("groupName")
-            refusal = names.group_name_error(name if isinstance(name, str) else None)
-            if refusal is not None:
-                raise CommandError(ResponseCode.INVALID_PARAMETER, refusal)
-            try:
-                row = GroupConfig.from_json(value)
-            except ValueError as error:
-                raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-            if row.retry_queue_nums < 0:
-                remark = f"retryQueueNums of group {row.name} is {row.retry_queue_nums}, it must be 0 or more"
-                raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
-            signed = value.get("attributes") or {}
-            known = groups.find(row.name)
-            try:
-                row.attributes = attributes.alter(
-                    attributes.GROUP_ATTRIBUTES,
-                    None if known is None else known.attributes,
-                    {str(key): str(text) for key, text in signed.items()} if isinstance(signed, dict) else {},
-                )
-            except attributes.AttributeRefusedError as error:
-                raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-            rows.append(row)
+        """Take all of *values* or none; checked in pieces, taken at once."""
+        groups = self._parts.groups
+        rows: list[GroupConfig] = []
+        before: list[GroupConfig | None] = []
+        async with Pace(self._parts.world) as pace:
+            for value in values:
+                row, known = _altered(value, groups.find)
+                rows.append(row)
+                before.append(known)
+                await pace.breathe()
+        now = [groups.rows.get(row.name) for row in rows]
+        if not all(map(operator.is_, now, before)):  # somebody has changed some of them meanwhile
+            for number, value in enumerate(values):
+                if now[number] is not before[number]:
+                    rows[number], _ = _altered(value, groups.find)
         groups.update(rows)
         await self._parts.persistence.save("groups")
+
+
+def _altered(
+    value: dict[str, Any], find: Callable[[str], GroupConfig | None]
+) -> tuple[GroupConfig, GroupConfig | None]:
+    """Return the row that *value* says, with the attributes of the known one after its changes, and the known one.
+
+    Raises:
+        CommandError: it is no row.
+    """
+    name = value.get("groupName")
+    refusal = names.group_name_error(name if isinstance(name, str) else None)
+    if refusal is not None:
+        raise CommandError(ResponseCode.INVALID_PARAMETER, refusal)
+    try:
+        row = GroupConfig.from_json(value)
+    except ValueError as error:
+        raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+    if row.retry_queue_nums < 0:
+        remark = f"retryQueueNums of group {row.name} is {row.retry_queue_nums}, it must be 0 or more"
+        raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+    signed = value.get("attributes") or {}
+    known = find(row.name)
+    try:
+        row.attributes = attributes.alter(
+            attributes.GROUP_ATTRIBUTES,
+            None if known is None else known.attributes,
+            {str(key): str(text) for key, text in signed.items()} if isinstance(signed, dict) else {},
+        )
+    except attributes.AttributeRefusedError as error:
+        raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    return row, known

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import repeat
+import itertools
+import operator
 from typing import TYPE_CHECKING
 
 import attrs
@@ -147,7 +148,7 @@ class TopicAdmin:
         if row is None:
             raise unknown_topic(topic, "topic[{topic}] not exist")
         body = {
-            "offsetTable": Rows(map(self._offsets, repeat(topic), range(row.queue_limit))),
+            "offsetTable": Rows(map(self._offsets, itertools.repeat(topic), range(row.queue_limit))),
             "topicPutTps": self._broker.stats.topic_put_rate(topic),
         }
         async with Pace(self._broker.world) as pace:
@@ -170,20 +171,22 @@ class TopicAdmin:
     async def _put(self, wanted: list[tuple[TopicConfig, dict[str, str]]]) -> None:
         """Take all of *wanted*, each a row and changes of attributes, or none; checked in pieces, taken at once."""
         topics = self._broker.topics
-        checked: list[tuple[TopicConfig, TopicConfig | None]] = []
+        checked: list[TopicConfig] = []
+        before: list[TopicConfig | None] = []
         async with Pace(self._broker.world) as pace:
             for row, changes in wanted:
                 known = topics.get(row.name)
-                checked.append((self._altered(row, changes, known), known))
+                altered = self._altered(row, changes, known)
+                checked.append(known if known is not None and altered == known else altered)
+                before.append(known)
                 await pace.breathe()
         self._check_not_slave()  # it may have become one meanwhile
-        changed = []
-        for (row, known), (_, changes) in zip(checked, wanted, strict=True):
-            now = topics.get(row.name)
-            if now is not known:  # somebody has changed it meanwhile
-                row, known = self._altered(row, changes, now), now
-            if row != known:
-                changed.append(row)
+        now = [topics.rows.get(row.name) for row in checked]
+        if not all(map(operator.is_, now, before)):  # somebody has changed some of them meanwhile
+            for number, (row, changes) in enumerate(wanted):
+                if now[number] is not before[number]:
+                    checked[number] = self._altered(row, changes, now[number])
+        changed = list(itertools.compress(checked, map(operator.is_not, checked, now)))
         if changed:
             topics.update(changed)
             await self._broker.persistence.save("topics")

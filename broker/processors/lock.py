@@ -8,7 +8,8 @@ Source: AdminBrokerProcessor.java.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -19,25 +20,28 @@ from understudy.broker.identity import Identity
 from understudy.broker.lock_quorum import decide, quorum_of
 from understudy.broker.locks import Queue, QueueLocks
 from understudy.broker.member_group import MemberGroup
-from understudy.format.json_dialect import JsonError, dumps, loads
+from understudy.format.json_dialect import JsonError, dump_pieces, dumps, join_in_steps
 from understudy.format.json_values import name_of
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
-from understudy.remoting.bodies import json_of
+from understudy.remoting.bodies import Reading, body_of, json_of, read_answer
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import Answer
+from understudy.remoting.dispatch import LARGE_BODIES, Answer
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
+from understudy.runtime.pace import Pace
+from understudy.runtime.world import World
 
 log = get_logger("broker.lock")
 
 LANE = "lock quorum"
 REPLICA_TIMEOUT_MS = 1_000
+AT_ONCE = 512
+"""Queues of a request that is carried out in one piece."""
 
 
 @attrs.frozen
@@ -47,7 +51,7 @@ class LockParts:
     Attributes:
         identity: names, addresses and role.
         options: read at each request.
-        clock: wall and monotonic time.
+        world: clock and threads.
         client: connections to other brokers.
         locks: the locks.
         member_group: who else is in the group.
@@ -55,7 +59,7 @@ class LockParts:
 
     identity: Identity
     options: BrokerOptions
-    clock: Clock
+    world: World
     client: RemotingClient
     locks: QueueLocks
     member_group: MemberGroup
@@ -70,53 +74,94 @@ class LockProcessor:
     def register(self, server: RemotingServer) -> None:
         """Answer the lock codes at *server*."""
         self._lane = server.lane(LANE)
-        server.register(RequestCode.LOCK_BATCH_MQ, self.lock)
-        server.register(RequestCode.UNLOCK_BATCH_MQ, self.unlock)
+        self._large = server.lane(LARGE_BODIES)
+        server.register(RequestCode.LOCK_BATCH_MQ, self.lock, READING)
+        server.register(RequestCode.UNLOCK_BATCH_MQ, self.unlock, READING)
 
     def lock(self, connection: Connection, command: Command) -> Answer:
         """Take or refresh queues for a client; answer those it holds."""
-        _, _, _, alone = _parse(command)
-        if not alone and self._quorum > 1:
+        asked = asked_of(command)
+        if not asked.alone and self._quorum > 1:
             return self._lane.submit(connection, command, self._lock_by_majority)
-        return self._lock_here(command)
+        if len(asked.queues) > AT_ONCE:
+            return self._large.submit(connection, command, self._lock_here)
+        now_ms = self._parts.world.clock.wall_ms()
+        granted = self._parts.locks.lock(asked.group, asked.client_id, asked.queues, now_ms)
+        return response(command, body=dumps({"lockOKMQSet": list(_rows(granted))}))
 
     def unlock(self, connection: Connection, command: Command) -> Answer:
         """Give back a client's queues."""
-        group, client_id, queues, alone = _parse(command)
-        self._parts.locks.unlock(group, client_id, queues)
-        if not alone and self._quorum > 1:
+        asked = asked_of(command)
+        everywhere = not asked.alone and self._quorum > 1
+        if len(asked.queues) <= AT_ONCE:
+            self._parts.locks.unlock(asked.group, asked.client_id, asked.queues)
+            return self._lane.submit(connection, command, self._tell_all) if everywhere else response(command)
+        if everywhere:
             return self._lane.submit(connection, command, self._unlock_everywhere)
-        return response(command)
+        return self._large.submit(connection, command, self._unlock_here)
 
     @property
     def _quorum(self) -> int:
         options = self._parts.options
         return quorum_of(options.store.total_replicas) if options.broker.lock_in_strict_mode else 1
 
-    def _lock_here(self, command: Command) -> Command:
-        group, client_id, queues, _ = _parse(command)
-        return _answer(command, self._parts.locks.lock(group, client_id, queues, self._parts.clock.wall_ms()))
+    async def _locked(self, asked: Asked) -> list[Queue]:
+        now_ms = self._parts.world.clock.wall_ms()
+        async with Pace(self._parts.world) as pace:
+            return await pace.run(self._parts.locks.locking(asked.group, asked.client_id, asked.queues, now_ms))
+
+    async def _unlocked(self, asked: Asked) -> None:
+        async with Pace(self._parts.world) as pace:
+            await pace.run(self._parts.locks.unlocking(asked.group, asked.client_id, asked.queues))
+
+    async def _lock_here(self, connection: Connection, command: Command) -> Command:
+        return await self._answer(command, await self._locked(asked_of(command)))
+
+    async def _unlock_here(self, connection: Connection, command: Command) -> Command:
+        await self._unlocked(asked_of(command))
+        return response(command)
 
     async def _lock_by_majority(self, connection: Connection, command: Command) -> Command:
-        parts = self._parts
-        group, client_id, queues, _ = _parse(command)
-        own = parts.locks.lock(group, client_id, queues, parts.clock.wall_ms())
+        parts, asked = self._parts, asked_of(command)
+        own = await self._locked(asked)
         grants: dict[str, list[Queue]] = {parts.identity.address: own}
         if own:
+            body = await self._body(attrs.evolve(asked, queues=own))
             async with trio.open_nursery() as nursery:
                 for address in self._others():
-                    nursery.start_soon(self._lock_at, address, group, client_id, own, grants)
-        result = decide(queues, grants, self._quorum)
+                    nursery.start_soon(self._lock_at, address, body, grants)
+        result = await parts.world.threads.run(partial(decide, asked.queues, grants, self._quorum))
         if result.returned:
-            log.info("too few replicas granted the lock", group=group, client=client_id, queues=len(result.returned))
-            parts.locks.unlock(group, client_id, result.returned)
-            await self._tell_others(group, client_id, result.returned)
-        return _answer(command, result.granted)
+            returned = attrs.evolve(asked, queues=list(result.returned))
+            log.info(
+                "too few replicas granted the lock",
+                group=asked.group,
+                client=asked.client_id,
+                queues=len(result.returned),
+            )
+            await self._unlocked(returned)
+            await self._tell_others(returned)
+        return await self._answer(command, result.granted)
 
     async def _unlock_everywhere(self, connection: Connection, command: Command) -> Command:
-        group, client_id, queues, _ = _parse(command)
-        await self._tell_others(group, client_id, queues)
+        await self._unlocked(asked_of(command))
+        return await self._tell_all(connection, command)
+
+    async def _tell_all(self, connection: Connection, command: Command) -> Command:
+        await self._tell_others(asked_of(command))
         return response(command)
+
+    async def _answer(self, command: Command, granted: Iterable[Queue]) -> Command:
+        return response(command, body=await self._written({"lockOKMQSet": _rows(granted)}))
+
+    async def _body(self, asked: Asked) -> bytes:
+        """Return the request for *asked* at this broker alone."""
+        ask = {"clientId": asked.client_id, "consumerGroup": asked.group, "mqSet": _rows(asked.queues)}
+        return await self._written({**ask, "onlyThisBroker": True})
+
+    async def _written(self, value: Mapping[str, object]) -> bytes:
+        async with Pace(self._parts.world) as pace:
+            return await pace.run(join_in_steps(dump_pieces(value)))
 
     def _others(self) -> list[str]:
         own = self._parts.identity
@@ -125,20 +170,19 @@ class LockProcessor:
             address for broker_id, address in members.items() if broker_id != own.broker_id and address != own.address
         ]
 
-    async def _lock_at(
-        self, address: str, group: str, client_id: str, queues: list[Queue], grants: dict[str, list[Queue]]
-    ) -> None:
-        command = request(RequestCode.LOCK_BATCH_MQ, {}, _body(group, client_id, queues))
+    async def _lock_at(self, address: str, body: bytes, grants: dict[str, list[Queue]]) -> None:
+        command = request(RequestCode.LOCK_BATCH_MQ, {}, body)
         try:
             answer = await self._parts.client.invoke(address, command, REPLICA_TIMEOUT_MS)
             if answer.code == ResponseCode.SUCCESS:
-                grants[address] = _granted(answer)
+                await read_answer(self._parts.world.threads, answer, _granted)
+                grants[address] = body_of(answer, _granted)
         except (RemotingError, CommandError) as error:
             log.info("a replica did not grant the lock", address=address, why=error)
 
-    async def _tell_others(self, group: str, client_id: str, queues: Iterable[Queue]) -> None:
+    async def _tell_others(self, asked: Asked) -> None:
         """Take grants back at every other replica; one that cannot be reached lets them run out."""
-        body = _body(group, client_id, queues)
+        body = await self._body(asked)
 
         async def tell(address: str) -> None:
             command = request(RequestCode.UNLOCK_BATCH_MQ, {}, body)
@@ -152,32 +196,44 @@ class LockProcessor:
                 nursery.start_soon(tell, address)
 
 
-def _answer(command: Command, granted: Iterable[Queue]) -> Command:
-    return response(command, body=dumps({"lockOKMQSet": _rows(granted)}))
-
-
-def _rows(queues: Iterable[Queue]) -> list[dict[str, Any]]:
-    return [{"brokerName": broker, "queueId": queue_id, "topic": topic} for topic, broker, queue_id in queues]
-
-
-def _body(group: str, client_id: str, queues: Iterable[Queue]) -> bytes:
-    return dumps({"clientId": client_id, "consumerGroup": group, "mqSet": _rows(queues), "onlyThisBroker": True})
+def _rows(queues: Iterable[Queue]) -> Iterator[dict[str, Any]]:
+    return ({"brokerName": broker, "queueId": queue_id, "topic": topic} for topic, broker, queue_id in queues)
 
 
 def _granted(answer: Command) -> list[Queue]:
     try:
-        data = loads(answer.body)
+        data = json_of(answer)
     except JsonError as error:
         raise _bad(f"the answer is no JSON: {error}") from None
     listed = data.get("lockOKMQSet") if isinstance(data, Mapping) else None
     return _queues(listed or [])
 
 
-def _parse(command: Command) -> tuple[str, str, list[Queue], bool]:
-    """Read a lock body: group, client, queues, and whether only this broker is meant.
+@attrs.frozen
+class Asked:
+    """What a request to lock or unlock says.
 
-    Raises :class:`CommandError` (1) that says what is missing.
+    Attributes:
+        group: that consumes in order.
+        client_id: of its member.
+        queues: each once.
+        alone: only this broker is meant.
     """
+
+    group: str
+    client_id: str
+    queues: list[Queue]
+    alone: bool = False
+
+
+def asked_of(command: Command) -> Asked:
+    """Return what a request to lock or unlock asks for. Raises :class:`CommandError`."""
+    asked: Asked = body_of(command, _parse)
+    return asked
+
+
+def _parse(command: Command) -> Asked:
+    """Read the body of a request. Raises :class:`CommandError` (1) that says what is missing."""
     try:
         data = json_of(command) if command.body else None
     except JsonError as error:
@@ -187,7 +243,10 @@ def _parse(command: Command) -> tuple[str, str, list[Queue], bool]:
     group, client_id, listed = data.get("consumerGroup"), data.get("clientId"), data.get("mqSet") or []
     if not isinstance(group, str) or not isinstance(client_id, str):
         raise _bad("the body must hold consumerGroup and clientId")
-    return group, client_id, _queues(listed), data.get("onlyThisBroker") is True
+    return Asked(group, client_id, _queues(listed), data.get("onlyThisBroker") is True)
+
+
+READING = Reading(_parse)
 
 
 def _queues(listed: object) -> list[Queue]:

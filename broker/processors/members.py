@@ -36,20 +36,7 @@ from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 HOUSEKEEPING_SECONDS = 10.0
-GROUPS_AT_ONCE = 64
-CONDITIONS_AT_ONCE = 256
-"""A heartbeat with more groups, or with more characters of conditions, is taken in pieces."""
-
-
-def in_pieces(beat: Heartbeat) -> bool:
-    """Whether to enter *beat* takes so long that others must get their turn meanwhile."""
-    conditions = sum(
-        len(wanted.expression)
-        for consumer in beat.consumers
-        for wanted in consumer.subscriptions
-        if not filters.is_tag_type(wanted.expression_type)
-    )
-    return len(beat.consumers) + len(beat.producers) > GROUPS_AT_ONCE or conditions > CONDITIONS_AT_ONCE
+TOPICS_OF_A_STEP = 256
 
 
 @attrs.frozen
@@ -102,7 +89,7 @@ class MemberProcessor:
             beat: Heartbeat = body_of(command, heartbeat.parse_heartbeat)
         except HeartbeatError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        if in_pieces(beat):
+        if beat.long:
 
             async def enter(connection: Connection, command: Command) -> Command:
                 async with Pace(self._parts.world) as pace:
@@ -112,14 +99,15 @@ class MemberProcessor:
         return run_steps(self._enter(connection, command, beat))
 
     def _enter(self, connection: Connection, command: Command, beat: Heartbeat) -> Generator[None, None, Command]:
-        """Enter the groups of a heartbeat, one in each step, and each of their conditions in one."""
+        """Enter the groups of a heartbeat, one in a step, or some of its subscriptions, or one of its conditions."""
         now_ms = self._clock.wall_ms()
         second_form = beat.fingerprint != 0
         changed = not second_form
         for consumer in beat.consumers:
-            if not self._enter_consumer(
+            known = yield from self._enter_consumer(
                 connection, command, beat.client_id, consumer, beat.without_subscriptions, now_ms
-            ):
+            )
+            if not known:
                 changed = True
             entered = self._parts.consumers.get(consumer.group) is not None
             if entered and not beat.without_subscriptions:
@@ -145,15 +133,20 @@ class MemberProcessor:
         beat: ConsumerBeat,
         without_subscriptions: bool,
         now_ms: int,
-    ) -> bool:
-        """Enter one consumer group; return whether its subscriptions are known now."""
+    ) -> Generator[None, None, bool]:
+        """Enter one consumer group, in steps; return whether its subscriptions are known now."""
         parts = self._parts
         if self._config.reject_pull_consumer_enable and beat.consume_type == CONSUME_ACTIVELY:
             return True
         row = parts.groups.get(beat.group)
         if row is None:
             return True
-        ordered = any(parts.topics.is_order(subscription.topic) for subscription in beat.subscriptions)
+        ordered = False
+        for first in range(0, len(beat.subscriptions), TOPICS_OF_A_STEP):
+            if first:
+                yield
+            part = beat.subscriptions[first : first + TOPICS_OF_A_STEP]
+            ordered = ordered or any(parts.topics.is_order(subscription.topic) for subscription in part)
         parts.topics.ensure(
             names.retry_topic(beat.group),
             row.retry_queue_nums,
@@ -163,7 +156,7 @@ class MemberProcessor:
         )
         known = parts.consumers.get(beat.group)
         unknown = without_subscriptions and (known is None or not known.subscriptions)
-        changed = parts.consumers.register(
+        changed = yield from parts.consumers.registering(
             beat.group,
             self._channel(connection, command, client_id, now_ms),
             beat.consume_type,
@@ -280,8 +273,9 @@ class MemberProcessor:
             for connection in dict.fromkeys([*silent, *self._parts.producers.expired(now_ms)]):
                 connection.close("no heartbeat")
                 self.closed(connection)
-            self._parts.locks.expire(now_ms)
-            self._parts.consumer_filters.bury()
+            async with Pace(self._parts.world) as pace:
+                await pace.run(self._parts.locks.expiring(now_ms))
+                await pace.run(self._parts.consumer_filters.burying())
 
     def _channel(
         self, connection: Connection, command: Command, client_id: str, now_ms: int

@@ -253,8 +253,9 @@ class Admission:
         return target, 0
 
     def _forget_plans(self, rows: tuple[TopicConfig, ...]) -> None:
-        if not rows:
+        if not 0 < len(rows) <= len(self.plans):
             self.plans.clear()
+            return
         for row in rows:
             self.plans.pop(row.name, None)
 

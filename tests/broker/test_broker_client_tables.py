@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTable
 from understudy.broker.filters import Subscription, SubscriptionError, tag_codes
 from understudy.format.java_hash import java_hash
+from understudy.runtime.pace import run_steps
 
 
 def channel(connection: str, client: str, seen_ms: int = 0) -> ClientChannel[str]:
@@ -17,9 +18,8 @@ def channel(connection: str, client: str, seen_ms: int = 0) -> ClientChannel[str
 
 class TestConsumers:
     def register(self, table: ConsumerTable[str], connection: str, *subscriptions: Subscription) -> bool:
-        return table.register(
-            "cg", channel(connection, f"client {connection}"), "CONSUME_PASSIVELY", "CLUSTERING", "W", subscriptions, 5
-        )
+        member = channel(connection, f"client {connection}")
+        return run_steps(table.registering("cg", member, "CONSUME_PASSIVELY", "CLUSTERING", "W", subscriptions, 5))
 
     @pytest.mark.covers("IT-23")
     def test_members_are_told_of_new_channels_and_topics_but_not_of_versions(self) -> None:
@@ -52,8 +52,8 @@ class TestConsumers:
     def test_a_left_group_expires_although_the_client_lives_in_another(self) -> None:
         table: ConsumerTable[str] = ConsumerTable()
         for group in ("stays", "left"):
-            table.register(group, channel("a", "c"), "P", "CLUSTERING", "W", (), 0)
-        table.register("stays", channel("a", "c"), "P", "CLUSTERING", "W", (), 200_000)
+            run_steps(table.registering(group, channel("a", "c"), "P", "CLUSTERING", "W", (), 0))
+        run_steps(table.registering("stays", channel("a", "c"), "P", "CLUSTERING", "W", (), 200_000))
         assert table.groups["left"].channels["a"].last_seen_ms == 0
         assert table.expired(200_000, 120_000) == ["a"]
 

@@ -14,10 +14,11 @@ from understudy.broker.config import _bloom_bits
 from understudy.broker.consumer_filters import AWAY_MS, MOST_CHARACTERS, ConsumerFilters
 from understudy.broker.filters import Subscription
 from understudy.broker.heartbeat import parse_heartbeat
-from understudy.broker.processors.members import in_pieces
 from understudy.broker.sql_filter.bloom import positions
+from understudy.format.json_dialect import dump_chunks, loads
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
+from understudy.runtime.pace import run_steps
 
 CAPTURED = Path(__file__).parents[1] / "data" / "sql_filter" / "consumerFilter.json"
 DAY_MS = 86_400_000
@@ -25,6 +26,10 @@ DAY_MS = 86_400_000
 
 class Table:
     """A record with a clock and live groups that the test sets."""
+
+    def content(self) -> dict[str, Any]:
+        found: dict[str, Any] = loads(b"".join(dump_chunks(self.rows.snapshot())))
+        return found
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
@@ -48,7 +53,7 @@ class Table:
             pass
 
     def row(self, group: str = "g", topic: str = "T") -> dict[str, Any] | None:
-        topics = self.rows.snapshot()["filterDataByTopic"]
+        topics = self.content()["filterDataByTopic"]
         found: dict[str, Any] | None = topics.get(topic, {}).get("groupFilterData", {}).get(group)
         return found
 
@@ -58,7 +63,7 @@ def test_the_file_of_the_reference_is_read_and_written() -> None:
     table = Table()
     table.rows.load(content)
 
-    assert table.rows.snapshot() == content
+    assert table.content() == content
 
 
 def test_the_length_of_the_bit_map_is_the_references() -> None:
@@ -75,26 +80,26 @@ def test_a_row_is_alive_as_long_as_its_group_asks_for_it() -> None:
     assert (table.row() or {})["dead"] is False
     assert table.changes == 1
     table.take("a > 1", 5)
-    table.rows.bury()
+    run_steps(table.rows.burying())
     assert table.changes == 1
 
     table.live.clear()
     table.now_ms += 500
-    table.rows.bury()
+    run_steps(table.rows.burying())
     assert (table.row() or {})["deadTime"] == table.now_ms
     assert ((table.row() or {})["dead"], table.changes) == (True, 2)
     table.take("a > 1", 5)
     assert ((table.row() or {})["dead"], (table.row() or {})["deadTime"], table.changes) == (False, 0, 3)
 
     table.live.clear()
-    table.rows.bury()
+    run_steps(table.rows.burying())
     table.now_ms += DAY_MS - 1
-    table.rows.bury()
+    run_steps(table.rows.burying())
     assert table.row() is not None
     table.now_ms += 1
-    table.rows.bury()
+    run_steps(table.rows.burying())
     assert table.row() is None
-    assert table.rows.snapshot() == {"filterDataByTopic": {}}
+    assert table.content() == {"filterDataByTopic": {}}
 
 
 def test_newer_versions_replace_older_ones_and_never_the_other_way() -> None:
@@ -119,10 +124,10 @@ def test_rows_that_were_alive_when_they_were_written_are_dead_when_they_are_read
     table, later = Table(), Table()
     table.take("a > 1", 5)
     later.now_ms += 10 * AWAY_MS
-    later.rows.load(table.rows.snapshot())
+    later.rows.load(table.content())
     assert (later.row() or {})["deadTime"] == later.now_ms - AWAY_MS
     soon = Table()
-    soon.rows.load(table.rows.snapshot())
+    soon.rows.load(table.content())
     assert (soon.row() or {})["deadTime"] == soon.now_ms
 
 
@@ -140,7 +145,7 @@ def test_an_entry_that_is_none_is_named_and_nothing_is_taken(content: dict[str, 
     table = Table()
     with pytest.raises(ValueError, match=r"T|filterDataByTopic"):
         table.rows.load(content)
-    assert table.rows.snapshot() == {"filterDataByTopic": {}}
+    assert table.content() == {"filterDataByTopic": {}}
 
 
 def test_what_is_recorded_is_bounded() -> None:
@@ -148,12 +153,12 @@ def test_what_is_recorded_is_bounded() -> None:
     text = "a = 1 OR " * 900 + "a = 1"
     for number in range(2 * MOST_CHARACTERS // len(text)):
         table.take(text, 5, f"g{number}")
-    kept = table.rows.snapshot()["filterDataByTopic"]["T"]["groupFilterData"]
+    kept = table.content()["filterDataByTopic"]["T"]["groupFilterData"]
     assert MOST_CHARACTERS * 0.9 < sum(len(row["expression"]) for row in kept.values()) <= MOST_CHARACTERS
     table.live.clear()
-    table.rows.bury()
+    run_steps(table.rows.burying())
     table.now_ms += DAY_MS
-    table.rows.bury()
+    run_steps(table.rows.burying())
     table.take(text, 5)
     assert table.row() is not None
 
@@ -207,7 +212,7 @@ async def test_a_heartbeat_with_many_long_conditions_is_taken_in_pieces(tmp_path
     short = " OR ".join(f"a = 1{number}#" for number in range(10))
     for count, expected in ((1, False), (3, True)):
         asked = request(RequestCode.HEART_BEAT, {}, beat("T", short, count=count))
-        assert in_pieces(parse_heartbeat(asked)) is expected
+        assert parse_heartbeat(asked).long is expected
     text = " OR ".join(f"a = 1{number}#" for number in range(200))
     async with open_rig(str(tmp_path)) as rig:
         told = rig.tell(34, None, beat("T", text, count=60))

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import Any, TypeVar, cast
 
 import pytest
 import trio
 import trio.testing
-from broker_rig import FakeConnection, NoNetwork, open_rig, properties, pull_header
+from broker_rig import FakeConnection, NoNetwork, Rig, open_rig, properties, pull_header
 from test_broker_pop import BATCH_ACK, prepare
 
 from understudy.broker import hold as hold_module
+from understudy.broker.admin.answers import MOST_ROWS
 from understudy.broker.hold import PullHold
+from understudy.broker.locks import QUEUES_OF_A_STEP, QueueLocks
 from understudy.broker.parked_pulls import AT_ONCE, CONDITION_CHARACTERS, ParkedPull
 from understudy.broker.processors.ack import SMALL_BATCH_BYTES
 from understudy.broker.property_filter import CHARACTERS_OF_A_READ, PropertyFilter
@@ -28,6 +32,7 @@ from understudy.remoting.connection import Connection
 from understudy.runtime import pace
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
+from understudy.runtime.pace import run_steps
 from understudy.runtime.threads import InPlace
 from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
@@ -215,3 +220,127 @@ async def test_a_large_batch_of_acknowledgements_is_taken_in_pieces(
             nursery.cancel_scope.cancel()
         assert answer.code == 0, answer.remark
         assert (turns - begun >= entries) is (entries == 200)
+
+
+async def longest_piece(rig: Rig, monkeypatch: pytest.MonkeyPatch, command: Callable[[], Command]) -> int:
+    """Return how many Python functions were called at most between two turns of another task, while it was answered."""
+    monkeypatch.setattr(pace, "PIECE_SECONDS", 0.0)
+    calls, most = 0, 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    async def other() -> None:
+        nonlocal calls, most
+        while True:
+            calls = 0
+            await trio.lowlevel.checkpoint()
+            most = max(most, calls)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        await trio.lowlevel.checkpoint()
+        asked = command()
+        sys.setprofile(count)
+        try:
+            answer = await rig.wait(asked)
+        finally:
+            sys.setprofile(None)
+        nursery.cancel_scope.cancel()
+    assert answer.code == 0, answer.remark
+    return most
+
+
+MANY = 6_000
+ALL_QUEUES = [{"topic": "T", "brokerName": "broker-a", "queueId": number} for number in range(MANY)]
+LONG_REQUESTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "lock": (41, {"clientId": "c", "consumerGroup": "g", "mqSet": ALL_QUEUES}),
+    "unlock": (42, {"clientId": "c", "consumerGroup": "g", "mqSet": ALL_QUEUES}),
+    "groups": (225, {"groupConfigList": [{"groupName": f"g{number}"} for number in range(MANY)]}),
+    "topics": (18, {"topicConfigList": [{"topicName": f"t{n}", "readQueueNums": 1, "perm": 6} for n in range(MANY)]}),
+    "heartbeat": (
+        34,
+        {
+            "clientID": "c",
+            "consumerDataSet": [
+                {
+                    "groupName": "g",
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "subscriptionDataSet": [
+                        {"topic": f"t{number}", "subString": "*", "subVersion": 1} for number in range(MANY)
+                    ],
+                }
+            ],
+        },
+    ),
+}
+
+
+class Elsewhere(InPlace):
+    """Threads whose work is not counted."""
+
+    async def run(self, function: Callable[[], T]) -> T:
+        await trio.lowlevel.checkpoint()
+        counting = sys.getprofile()
+        sys.setprofile(None)
+        try:
+            return function()
+        finally:
+            sys.setprofile(counting)
+
+
+@pytest.mark.parametrize("what", LONG_REQUESTS)
+async def test_no_piece_of_a_long_request_grows_with_it(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, body = LONG_REQUESTS[what]
+    world = World(SystemClock(), cast(Any, NoNetwork()), RealDisk(), Random(7), threads=Elsewhere())
+    async with open_rig(str(tmp_path), world=world) as rig:
+        data = json.dumps(body).encode()
+        most = await longest_piece(rig, monkeypatch, lambda: rig.tell(code, {}, data))
+        assert most < MANY, most
+        tables = {"groups": rig.broker.groups.rows, "topics": rig.broker.topics.rows}
+        if what in tables:
+            assert len(tables[what]) >= MANY
+        if what == "lock":
+            assert rig.broker.locks.owner("g", ("T", "broker-a", MANY - 1), rig.broker.world.clock.wall_ms()) == "c"
+        info = rig.broker.consumers.get("g")
+        assert (info is not None and len(info.subscriptions) == MANY) is (what == "heartbeat")
+
+
+@pytest.mark.parametrize(("code", "name"), [(18, "topicConfigList"), (225, "groupConfigList")])
+async def test_a_list_that_is_too_long_for_one_piece_is_refused(code: int, name: str, tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        rows = [{"topicName": f"n{number}", "groupName": f"n{number}"} for number in range(MOST_ROWS + 1)]
+        answer = await rig.wait(rig.tell(code, {}, json.dumps({name: rows}).encode()))
+        assert answer.code == 29 and f"a request may have {MOST_ROWS}: send them in several" in (answer.remark or "")
+        assert rig.broker.topics.get("n0") is None and rig.broker.groups.find("n0") is None
+
+
+def test_locks_that_nobody_refreshes_are_forgotten_in_steps() -> None:
+    locks = QueueLocks(lifetime_ms=100)
+    queues = [("T", "b", number) for number in range(4 * QUEUES_OF_A_STEP)]
+    locks.lock("old", "c", queues, 0)
+    locks.lock("new", "c", queues, 0)
+    locks.lock("new", "c", queues[:5], 150)
+    steps = locks.expiring(160)
+    for _ in range(2):  # others lock and unlock meanwhile
+        next(steps)
+        locks.unlock("old", "c", queues[-2:])
+        locks.lock("between", "c", queues, 160)
+    assert 5 <= sum(1 for _ in steps) <= 9
+    assert not locks.any_held("old", 160) and locks._groups.keys() == {"new", "between"}
+    assert locks.any_held("new", 160) and not locks.any_held("new", 251)
+    assert [locks.owner("new", queue, 160) for queue in queues[:6]] == ["c"] * 5 + [None]
+
+
+def test_a_lock_in_steps_takes_what_others_have_left() -> None:
+    locks = QueueLocks()
+    queues = [("T", "b", number) for number in range(3 * QUEUES_OF_A_STEP)]
+    first = locks.locking("g", "one", queues, 0)
+    next(first)
+    assert locks.lock("g", "two", queues, 0) == queues[QUEUES_OF_A_STEP:]
+    locks.unlock("g", "two", queues[-1:])
+    assert run_steps(first) == [*queues[:QUEUES_OF_A_STEP], queues[-1]]

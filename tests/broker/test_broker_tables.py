@@ -12,6 +12,7 @@ from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
 from understudy.format import names
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps, loads
+from understudy.runtime.pace import run_steps
 from understudy.testkit.processor_time import least_seconds
 
 
@@ -297,7 +298,7 @@ class TestLocks:
     def test_forgotten_groups_take_no_memory(self) -> None:
         locks = QueueLocks()
         locks.lock("cg", "c1", self.QUEUES, 0)
-        locks.expire(LOCK_LIFETIME_MS + 1)
+        run_steps(locks.expiring(LOCK_LIFETIME_MS + 1))
         assert locks._groups == {}
 
 

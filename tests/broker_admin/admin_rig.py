@@ -36,6 +36,7 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.load import Load
+from understudy.runtime.pace import run_steps
 from understudy.runtime.threads import InPlace
 from understudy.runtime.world import World
 from understudy.store.deletions import Deletion
@@ -264,9 +265,8 @@ class Rig:
         self, group: str, client_id: str, peer: Peer, *subscriptions: Subscription, version: int = 493
     ) -> None:
         channel = ClientChannel(peer, client_id, "JAVA", version, 0)
-        self.consumers.register(
-            group, channel, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET", subscriptions, 0
-        )
+        model = "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET"
+        run_steps(self.consumers.registering(group, channel, *model, subscriptions, 0))
 
     async def ask(
         self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", language: str = "JAVA"
