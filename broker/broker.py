@@ -224,7 +224,7 @@ class Broker:
         )
         self.replication.follows.append(first_reads.begin)
         self.first_reads = first_reads
-        self.first_read_questions = FirstReadQuestions(first_reads, self.replication, client, self.hold)
+        self.first_read_questions = FirstReadQuestions(first_reads, self.replication, client, world.threads, self.hold)
         self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
         self.transactions = Transactions(transaction_parts(self))
         self.services = BrokerServices()

@@ -12,9 +12,9 @@ from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.replication import Replication
-from understudy.format.json_dialect import JsonError, dumps, loads
+from understudy.format.json_dialect import JsonError, dumps
 from understudy.format.numbers import LONG_MAX, whole_number
-from understudy.remoting.bodies import json_of
+from understudy.remoting.bodies import json_of, json_value
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
@@ -23,6 +23,7 @@ from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
+from understudy.runtime.threads import Threads
 
 log = get_logger("broker.first_reads")
 
@@ -39,12 +40,14 @@ class FirstReadQuestions:
         reads: what is to be asked.
         replication: knows the master.
         client: connections to other brokers.
+        threads: where large answers are read.
         hold: pulls that wait for an answer.
     """
 
     reads: FirstReads
     replication: Replication
     client: RemotingClient
+    threads: Threads
     hold: PullHold
 
     async def run(self) -> None:
@@ -78,7 +81,7 @@ class FirstReadQuestions:
             answer = await self.client.invoke(master, command, ASK_TIMEOUT_MS)
             if answer.code != ResponseCode.SUCCESS:
                 return {}, answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            body = loads(answer.body)
+            body = await json_value(self.threads, answer.body)
             corrections = {
                 (str(row["key"]), whole_number(row["queueId"], "queueId")): whole_number(row["offset"], "offset", 0)
                 for row in body["corrections"]

@@ -49,7 +49,7 @@ from understudy.broker.presence import Presence
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
 from understudy.format import names
-from understudy.format.json_dialect import JsonError, loads
+from understudy.remoting.bodies import json_value
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
@@ -69,12 +69,12 @@ SEARCH_MS = 3_000
 ACTING_KEY = "enableSlaveActingMaster"
 
 
-def members_of_group(body: bytes) -> dict[int, str]:
-    """Read the answer of GET_BROKER_MEMBER_GROUP. Raises ``ValueError`` when it is none."""
+def members_of_group(body: object) -> dict[int, str]:
+    """Read the JSON value that answers GET_BROKER_MEMBER_GROUP. Raises ``ValueError`` when it is none."""
     return _addresses(_object(body).get("brokerMemberGroup"))
 
 
-def members_of_route(body: bytes, cluster: str, name: str) -> dict[int, str]:
+def members_of_route(body: object, cluster: str, name: str) -> dict[int, str]:
     """Read the members from a route of the group's member topic. Raises ``ValueError`` when it is no route."""
     listed = _object(body).get("brokerDatas") or []
     for group in listed if isinstance(listed, list) else []:
@@ -112,7 +112,7 @@ class MemberGroup:
         presence: Presence,
         remember: Callable[[], None],
     ) -> None:
-        self._clock = world.clock
+        self._clock, self._threads = world.clock, world.threads
         self._options = options
         self._identity = identity
         self._registration = registration
@@ -356,9 +356,10 @@ class MemberGroup:
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return None
         try:
+            body = await json_value(self._threads, answer.body)
             if self._options.broker.compatible_with_old_name_srv:
-                return members_of_route(answer.body, identity.cluster, identity.name)
-            return members_of_group(answer.body)
+                return members_of_route(body, identity.cluster, identity.name)
+            return members_of_group(body)
         except ValueError as error:
             log.warning("members not understood", name_server=address, why=error)
             return None
@@ -384,11 +385,7 @@ def setting_of(body: bytes, identity: Identity, broker_id: int) -> bool | None:
     return lines[ACTING_KEY].strip().lower() == "true"
 
 
-def _object(body: bytes) -> Mapping[str, Any]:
-    try:
-        value = loads(body)
-    except JsonError as error:
-        raise ValueError(str(error)) from None
+def _object(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError("no JSON object")
     return value

@@ -37,7 +37,8 @@ from understudy.broker.registering import (
 )
 from understudy.broker.registration_requests import RegistrationRequests
 from understudy.broker.topics import TopicConfig, TopicTable
-from understudy.format.json_dialect import JsonError, loads
+from understudy.format.json_dialect import JsonError
+from understudy.remoting.bodies import json_value
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
@@ -308,7 +309,7 @@ class Registration:
         ext = answer.ext or {}
         self._learn_master(ext.get("masterAddr"), ext.get("haServerAddr"))
         if answer.body:
-            self._take_order_config(address, answer.body)
+            await self._take_order_config(address, answer.body)
         for listener in self.on_taken:
             listener()
         return TellResult.TOOK
@@ -344,9 +345,9 @@ class Registration:
         except RemotingError as error:
             log.info("not signed off", broker=self._identity.canonical_name, name_server=address, why=error)
 
-    def _take_order_config(self, address: str, body: bytes) -> None:
+    async def _take_order_config(self, address: str, body: bytes) -> None:
         try:
-            data = loads(body)
+            data = await json_value(self._world.threads, body)
         except JsonError as error:
             log.warning("registration answer not understood", name_server=address, why=error)
             return

@@ -115,7 +115,7 @@ async def get_sync_state_set(context: Context) -> Any:
         names = [group.name for group in info.groups_of(context.values["c"])]
     leader = await _leader(context, context.values["a"])
     answer = await context.session.call(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=dumps(names))
-    table = json_body(answer).get("replicasInfoTable") or {}
+    table = (await json_body(context.session, answer)).get("replicasInfoTable") or {}
     missing = [name for name in names if name not in table]
     if missing and "b" in context.values:
         raise ClientError(f"the controllers know no broker group {missing[0]}: none of its brokers has registered")
@@ -164,7 +164,7 @@ async def elect_master(context: Context) -> Any:
         f"#BrokerMasterAddr\t{header.get('masterAddress')}\n#MasterEpoch\t{header.get('masterEpoch')}\n"
         f"#SyncStateSetEpoch\t{header.get('syncStateSetEpoch')}"
     )
-    members = (json_body(answer).get("brokerMemberGroup") or {}).get("brokerAddrs") or {}
+    members = ((await json_body(context.session, answer)).get("brokerMemberGroup") or {}).get("brokerAddrs") or {}
     context.output.lines([f"\t#Broker\t{key}\t{address}" for key, address in members.items()])
     return {**header, "brokerAddrs": members}
 
@@ -228,7 +228,7 @@ async def why_no_master(context: Context) -> Any:
         why = f" ({'; '.join(silent)})" if silent else ""
         raise ClientError(f"no controller is active{why}: a majority of them must run and reach each other")
     answer = await context.session.call(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=dumps([name]))
-    group = (json_body(answer).get("replicasInfoTable") or {}).get(name)
+    group = ((await json_body(context.session, answer)).get("replicasInfoTable") or {}).get(name)
     if group is None:
         raise ClientError(f"the controllers know no broker group {name}: none of its brokers has registered")
     replicas = [await _with_log(context, replica) for replica in no_master.replicas_of(group)]
@@ -240,7 +240,9 @@ async def why_no_master(context: Context) -> Any:
 async def _with_log(context: Context, replica: no_master.Replica) -> no_master.Replica:
     """Return *replica* with what it tells of its log itself."""
     try:
-        body = json_body(await context.session.call(replica.address, RequestCode.GET_BROKER_EPOCH_CACHE))
+        body = await json_body(
+            context.session, await context.session.call(replica.address, RequestCode.GET_BROKER_EPOCH_CACHE)
+        )
     except ClientError:
         return replica
     epochs = [int(each.get("epoch", -1)) for each in body.get("epochList") or ()]

@@ -122,7 +122,9 @@ async def get_broker_epoch(context: Context) -> Any:
     result = {}
     for group in chosen:
         for address in group.addresses.values():
-            body = json_body(await context.session.call(address, RequestCode.GET_BROKER_EPOCH_CACHE))
+            body = await json_body(
+                context.session, await context.session.call(address, RequestCode.GET_BROKER_EPOCH_CACHE)
+            )
             result[address] = body
             context.output.line(
                 f"\n#clusterName\t{body.get('clusterName')}\n#brokerName\t{body.get('brokerName')}\n"
@@ -149,7 +151,9 @@ async def get_broker_epoch(context: Context) -> Any:
 async def get_cold_data_flow_ctr_info(context: Context) -> Any:
     result = {}
     for address in await context.masters():
-        body = json_body(await context.session.call(address, RequestCode.GET_COLD_DATA_FLOW_CTR_INFO))
+        body = await json_body(
+            context.session, await context.session.call(address, RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
+        )
         result[address] = body
         context.output.line(f" ============{address}============")
         context.output.lines(json.dumps(body, indent="\t", separators=(",", ":")).splitlines())

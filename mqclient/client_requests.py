@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from understudy.format.json_dialect import dumps, loads
+from understudy.format.json_dialect import dumps
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult
 from understudy.mqclient.offsets import parse_queue, queue_key
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.records import decode_records
+from understudy.remoting.bodies import JSON, json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -44,7 +45,7 @@ def serve_requests(consumer: PushConsumer) -> None:
 
     async def reset(connection: Connection, command: Command) -> Command:
         _check_group(consumer, required(command, "group"))
-        await consumer.reset(parse_reset(command.body, required(command, "topic")))
+        await consumer.reset(parse_reset(json_of(command), required(command, "topic")))
         return response(command)
 
     async def consume_directly(connection: Connection, command: Command) -> Command:
@@ -65,7 +66,7 @@ def serve_requests(consumer: PushConsumer) -> None:
 
     client.register_async(RequestCode.GET_CONSUMER_RUNNING_INFO, running_info)
     client.register_async(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, status)
-    client.register_async(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset)
+    client.register_async(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset, reading=JSON)
     client.register_async(RequestCode.CONSUME_MESSAGE_DIRECTLY, consume_directly)
 
 
@@ -125,9 +126,9 @@ def _queue_report(consumer: PushConsumer, queue: MessageQueue) -> dict[str, Any]
     }
 
 
-def parse_reset(body: bytes, topic: str) -> dict[MessageQueue, int]:
+def parse_reset(body: Any, topic: str) -> dict[MessageQueue, int]:
     """Return the offsets in a reset's body: a map with queues as keys, or the list that C++ clients get."""
-    table = loads(body).get("offsetTable") or {}
+    table = body.get("offsetTable") or {}
     if isinstance(table, list):
         return {parse_queue({"topic": topic, **entry}): int(entry["offset"]) for entry in table}
     return {parse_queue(key): int(offset) for key, offset in table.items()}

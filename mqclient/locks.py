@@ -52,7 +52,7 @@ class QueueLocks:
                     self._body(own),
                     timeout_ms=1000,
                 )
-                listed = json_body(answer).get("lockOKMQSet") or ()
+                listed = (await json_body(self._session, answer)).get("lockOKMQSet") or ()
             except ClientError as error:
                 log.warning("no locks from broker", broker=broker_name, group=self._group, why=error)
                 for topic in dict.fromkeys(queue.topic for queue in own):  # the master may be another one by now

@@ -199,7 +199,9 @@ class Membership:
                 answer = await self.session.call(
                     address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group}
                 )
-                members = [str(member) for member in json_body(answer).get("consumerIdList") or ()]
+                members = [
+                    str(member) for member in (await json_body(self.session, answer)).get("consumerIdList") or ()
+                ]
             except ClientError as error:
                 last = error
                 continue

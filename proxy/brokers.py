@@ -136,7 +136,9 @@ class Brokers:
             {"topic": topic, "acceptStandardJsonOnly": True},
             accept=(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST),
         )
-        return parse_route(topic, json_body(answer)) if answer.code == ResponseCode.SUCCESS else None
+        return (
+            parse_route(topic, await json_body(self._session, answer)) if answer.code == ResponseCode.SUCCESS else None
+        )
 
     async def _load_topic(self, topic: str) -> TopicType | None:
         route = await self._routes.get(topic)
@@ -197,7 +199,7 @@ class Brokers:
             if address is None:
                 continue
             try:
-                return json_body(await self._session.call(address, code, ext))
+                return await json_body(self._session, await self._session.call(address, code, ext))
             except ClientError as error:
                 if isinstance(error, BrokerError) and error.code in _ABSENT:
                     absent = True

@@ -43,7 +43,7 @@ class ClusterInfo:
 
 async def cluster_info(session: Session) -> ClusterInfo:
     """Return all clusters that the name server knows."""
-    body = json_body(await session.call_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
+    body = await json_body(session, await session.call_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
     brokers = {}
     for name, data in (body.get("brokerAddrTable") or {}).items():
         addresses = {int(key): str(address) for key, address in (data.get("brokerAddrs") or {}).items()}
@@ -58,12 +58,12 @@ async def cluster_info(session: Session) -> ClusterInfo:
 async def runtime_info(session: Session, address: str) -> dict[str, str]:
     """Return the figures of the broker at *address* by name."""
     answer = await session.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-    return {name: str(value) for name, value in (json_body(answer).get("table") or {}).items()}
+    return {name: str(value) for name, value in ((await json_body(session, answer)).get("table") or {}).items()}
 
 
 async def roster(session: Session, address: str) -> dict[str, Any]:
     """Return what runs on the broker at *address* and why (a request of ours)."""
-    return json_body(await session.call(address, RequestCode.GET_BROKER_ROSTER))
+    return await json_body(session, await session.call(address, RequestCode.GET_BROKER_ROSTER))
 
 
 async def stuck_work(
@@ -87,7 +87,7 @@ async def stuck_work(
     """
     wanted = (("kind", kind), ("group", group), ("places", places), ("each", "true" if each else None))
     ext = {name: value for name, value in wanted if value is not None}
-    return json_body(await session.call(address, RequestCode.LIST_STUCK_WORK, ext))
+    return await json_body(session, await session.call(address, RequestCode.LIST_STUCK_WORK, ext))
 
 
 async def settle_stuck_work(
@@ -106,9 +106,9 @@ async def settle_stuck_work(
         Of each its ``place``, ``outcome`` (``done``, ``waits`` or ``refused``) and ``why``.
     """
     ext = {"kind": kind, "decision": decision, "places": places}
-    outcomes: list[dict[str, str]] = json_body(await session.call(address, RequestCode.SETTLE_STUCK_WORK, ext))[
-        "outcomes"
-    ]
+    outcomes: list[dict[str, str]] = (
+        await json_body(session, await session.call(address, RequestCode.SETTLE_STUCK_WORK, ext))
+    )["outcomes"]
     return outcomes
 
 
@@ -120,7 +120,7 @@ async def scrub(session: Session, address: str, *, start: bool) -> dict[str, Any
         address: ``host:port``.
         start: begin one unless one runs.
     """
-    return json_body(await session.call(address, RequestCode.SCRUB_LOG, {"start": str(start).lower()}))
+    return await json_body(session, await session.call(address, RequestCode.SCRUB_LOG, {"start": str(start).lower()}))
 
 
 async def pre_online_report(session: Session, address: str) -> dict[str, Any]:
@@ -129,7 +129,7 @@ async def pre_online_report(session: Session, address: str) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     while True:
         answer = await session.call(address, RequestCode.GET_PRE_ONLINE_REPORT, {"rowSeq": len(rows)})
-        page = json_body(answer)
+        page = await json_body(session, answer)
         if report and page["beganAt"] != report["beganAt"]:
             rows = []  # another return meanwhile: its pages do not continue these
             report = {}
@@ -179,7 +179,7 @@ async def remove_broker(session: Session, container: str, cluster: str, name: st
 
 async def ha_status(session: Session, address: str) -> dict[str, Any]:
     """Return the replication state of the broker at *address*."""
-    return json_body(await session.call(address, RequestCode.GET_BROKER_HA_STATUS))
+    return await json_body(session, await session.call(address, RequestCode.GET_BROKER_HA_STATUS))
 
 
 async def stats(session: Session, address: str, name: str, key: str) -> dict[str, Any] | None:
@@ -197,7 +197,7 @@ async def stats(session: Session, address: str, name: str, key: str) -> dict[str
         {"statsName": name, "statsKey": key},
         accept=(ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR),
     )
-    return json_body(answer) if answer.code == ResponseCode.SUCCESS else None
+    return await json_body(session, answer) if answer.code == ResponseCode.SUCCESS else None
 
 
 # --- name servers ----------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ async def stats(session: Session, address: str, name: str, key: str) -> dict[str
 async def all_topics(session: Session) -> list[str]:
     """Return the names of all topics."""
     answer = await session.call_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    return [str(topic) for topic in json_body(answer).get("topicList") or ()]
+    return [str(topic) for topic in (await json_body(session, answer)).get("topicList") or ()]
 
 
 async def name_server_config(session: Session, address: str) -> dict[str, str]:

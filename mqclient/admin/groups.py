@@ -98,8 +98,8 @@ async def consumer_connection(session: Session, group: str, address: str | None 
     last: ClientError | None = None
     for broker in [address] if address else await master_addresses(session, retry_topic(group)):
         try:
-            body = json_body(
-                await session.call(broker, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+            body = await json_body(
+                session, await session.call(broker, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
             )
         except ClientError as error:
             last = error
@@ -118,13 +118,13 @@ async def producer_connections(session: Session, group: str, topic: str) -> list
         except ClientError as error:
             last = error
             continue
-        return list(json_body(answer).get("connectionSet") or ())
+        return list((await json_body(session, answer)).get("connectionSet") or ())
     raise last or ClientError(f"no member of producer group {group} is connected")
 
 
 async def all_producers(session: Session, address: str) -> dict[str, list[dict[str, Any]]]:
     """Return the producers connected to the broker at *address* by group."""
-    body = json_body(await session.call(address, RequestCode.GET_ALL_PRODUCER_INFO, {}))
+    body = await json_body(session, await session.call(address, RequestCode.GET_ALL_PRODUCER_INFO, {}))
     return {str(group): list(producers or ()) for group, producers in (body.get("data") or {}).items()}
 
 
@@ -134,7 +134,9 @@ async def consume_stats(session: Session, group: str, topic: str | None = None) 
     tps = 0.0
     for address in await master_addresses(session, topic or retry_topic(group)):
         ext = {"consumerGroup": group, "topic": topic}
-        body = json_body(await session.call(address, RequestCode.GET_CONSUME_STATS, ext, timeout_ms=10_000))
+        body = await json_body(
+            session, await session.call(address, RequestCode.GET_CONSUME_STATS, ext, timeout_ms=10_000)
+        )
         tps += float(body.get("consumeTps") or 0.0)
         queues.update(parse_progress(body))
     return ConsumeStats(queues, tps)
@@ -149,8 +151,9 @@ async def broker_consume_stats(session: Session, address: str, *, ordered: bool,
         ordered: only groups that consume in order.
         timeout_ms: for the answer, which may be large.
     """
-    return json_body(
-        await session.call(address, RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": ordered}, timeout_ms=timeout_ms)
+    return await json_body(
+        session,
+        await session.call(address, RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": ordered}, timeout_ms=timeout_ms),
     )
 
 
@@ -178,7 +181,9 @@ async def running_info(session: Session, address: str, group: str, client_id: st
         stacks: have it report its threads, too.
     """
     ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": stacks}
-    return json_body(await session.call(address, RequestCode.GET_CONSUMER_RUNNING_INFO, ext, timeout_ms=12_000))
+    return await json_body(
+        session, await session.call(address, RequestCode.GET_CONSUMER_RUNNING_INFO, ext, timeout_ms=12_000)
+    )
 
 
 async def reset_offset(
@@ -204,7 +209,7 @@ async def reset_offset(
         "offset": offset,
     }
     answer = await session.call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext, timeout_ms=10_000)
-    table = json_body(answer).get("offsetTable") or {}
+    table = (await json_body(session, answer)).get("offsetTable") or {}
     return {parse_queue(key): int(value) for key, value in table.items()}
 
 

@@ -238,7 +238,7 @@ async def consume_directly(
     """
     ext = {"consumerGroup": group, "clientId": client_id, "topic": topic, "msgId": message_id}
     answer = await session.call(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, timeout_ms=60_000)
-    return json_body(answer)
+    return await json_body(session, answer)
 
 
 async def consume_queue(
@@ -256,4 +256,4 @@ async def consume_queue(
         group: whose subscription is tried on each; ``None`` for none.
     """
     ext = {"topic": topic, "queueId": queue_id, "index": index, "count": count, "consumerGroup": group}
-    return json_body(await session.call(address, RequestCode.QUERY_CONSUME_QUEUE, ext))
+    return await json_body(session, await session.call(address, RequestCode.QUERY_CONSUME_QUEUE, ext))

@@ -45,7 +45,7 @@ async def all_rows(session: Session, address: str, paged: PagedTable) -> dict[st
     while True:
         ext = {paged.first_key: len(found), paged.most_key: ROWS_OF_A_PAGE, "dataVersion": version}
         answer = await session.call(address, paged.code, ext)
-        body = json_body(answer)
+        body = await json_body(session, answer)
         page = body.get(paged.table) or {}
         new_version = dumps(body.get("dataVersion")).decode()
         if version and new_version != version:

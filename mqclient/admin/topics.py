@@ -99,7 +99,7 @@ async def save_topics(session: Session, address: str, topics: Iterable[dict[str,
 async def topic_settings(session: Session, address: str, topic: str) -> TopicSettings:
     """Return the settings of *topic* on the broker at *address*."""
     ext = {"topic": topic, "lo": True}
-    body = json_body(await session.call(address, RequestCode.GET_TOPIC_CONFIG, ext))
+    body = await json_body(session, await session.call(address, RequestCode.GET_TOPIC_CONFIG, ext))
     return TopicSettings(
         str(body.get("topicName") or topic),
         int(body.get("readQueueNums", 0)),
@@ -136,7 +136,7 @@ async def topic_stats(session: Session, topic: str, addresses: Iterable[str] | N
     queues: dict[MessageQueue, QueueRange] = {}
     put_tps = 0.0
     for address in addresses:
-        body = json_body(await session.call(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}))
+        body = await json_body(session, await session.call(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}))
         put_tps += float(body.get("topicPutTps") or 0.0)
         for key, entry in (body.get("offsetTable") or {}).items():
             queues[parse_queue(key)] = QueueRange(
@@ -161,7 +161,7 @@ async def consuming_groups(session: Session, topic: str) -> list[str]:
             last = error
             continue
         answered = True
-        names |= dict.fromkeys(str(name) for name in json_body(answer).get("groupList") or ())
+        names |= dict.fromkeys(str(name) for name in (await json_body(session, answer)).get("groupList") or ())
     if last is not None and not answered:
         raise last
     return list(names)
@@ -186,7 +186,7 @@ async def master_addresses(session: Session, topic: str) -> list[str]:
 async def route_body(session: Session, topic: str) -> dict[str, Any]:
     """Return the route of *topic* as the name server's JSON has it."""
     ext = {"topic": topic, "acceptStandardJsonOnly": True}
-    return json_body(await session.call_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext))
+    return await json_body(session, await session.call_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext))
 
 
 async def exists(session: Session, topic: str) -> bool:

@@ -5,11 +5,11 @@ Source: RemotingProtocolServer.java, GetTopicRouteActivity.java and others of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
-from understudy.format.json_dialect import JsonError, dumps, loads
+from understudy.format.json_dialect import JsonError, dumps
 from understudy.mqclient.route import BrokerAddresses, TopicRoute
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
@@ -118,14 +118,11 @@ def brokers_of_locks(command: Command, read: Callable[[Command], Any]) -> dict[s
     }
 
 
-def merged_locks(bodies: list[bytes]) -> bytes:
-    """Return one answer to a lock request of the answers of several brokers."""
+def merged_locks(bodies: Iterable[Any]) -> bytes:
+    """Return one answer to a lock request of the JSON values that several brokers answered."""
     found: list[Any] = []
     for body in bodies:
-        try:
-            locked = loads(body).get("lockOKMQSet")
-        except (JsonError, AttributeError):
-            continue
+        locked = body.get("lockOKMQSet") if isinstance(body, dict) else None
         found += locked if isinstance(locked, list) else []
     return dumps({"lockOKMQSet": found})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -26,7 +27,7 @@ from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.forward.guests import Guest, copied, guest_of, relabelled
 from understudy.proxy.grpc.server import GrpcServer
 from understudy.proxy.messages import rocketmq_v2 as v2
-from understudy.remoting.bodies import json_of
+from understudy.remoting.bodies import JsonError, json_of, json_value
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command, response
 from understudy.remoting.connection import Connection
@@ -195,7 +196,7 @@ class RemotingPort(RemotingServer):
         return relabelled((good or answers)[0], command, "") if answers else None
 
     async def _to_holders(self, connection: Connection, command: Command) -> Answer:
-        guest, bodies = self._guest(connection), list[bytes]()
+        guest, bodies = self._guest(connection), list[Any]()
         for name, part in brokers_of_locks(command, json_of).items():
             addresses = await self._brokers.addresses(name, "")
             broker = await self._connection(guest, address_for(Target.READER, addresses))
@@ -205,7 +206,9 @@ class RemotingPort(RemotingServer):
             answer = await broker.invoke(copied(part), CALL_MS)
             if answer.code != ResponseCode.SUCCESS:
                 return relabelled(answer, command, "")
-            bodies.append(bytes(answer.body))
+            if command.code == RequestCode.LOCK_BATCH_MQ:
+                with contextlib.suppress(JsonError):  # then that broker has locked nothing
+                    bodies.append(await json_value(self._world.threads, bytes(answer.body)))
         body = merged_locks(bodies) if command.code == RequestCode.LOCK_BATCH_MQ else b""
         return response(command, body=body)
 

@@ -35,6 +35,7 @@ from understudy.broker.replicated.rules import (
     takeover,
 )
 from understudy.format.data_version import DataVersion
+from understudy.format.json_dialect import loads
 from understudy.ha.replicas import Replica, copied_up_to
 from understudy.runtime.signal import Signal
 from understudy.testkit.sim.clock import VirtualClock
@@ -176,10 +177,10 @@ def test_members_are_read_from_both_kinds_of_answers() -> None:
     group = b'{"brokerMemberGroup":{"brokerAddrs":{1:"b:2",0:"a:1"},"brokerName":"x","cluster":"c"}}'
     route = b'{"brokerDatas":[{"brokerAddrs":{0:"n:1"},"brokerName":"y","cluster":"c"},'
     route += b'{"brokerAddrs":{0:"a:1",1:"b:2"},"brokerName":"x","cluster":"c"}],"queueDatas":[]}'
-    assert {0: "a:1", 1: "b:2"} == members_of_group(group) == members_of_route(route, "c", "x")
-    assert {} == members_of_route(route, "other", "x")
+    assert {0: "a:1", 1: "b:2"} == members_of_group(loads(group)) == members_of_route(loads(route), "c", "x")
+    assert {} == members_of_route(loads(route), "other", "x")
     with pytest.raises(ValueError, match="no JSON object"):
-        members_of_group(b"[]")
+        members_of_group([])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.format.java_hash import java_hash
+from understudy.format.json_dialect import loads
 from understudy.format.unique_id import UniqueIds, time_of
 from understudy.mqclient.allocation import AVERAGELY, BY_CIRCLE, CONSISTENT_HASH, Strategy, by_config, change
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
@@ -272,4 +273,4 @@ def test_resets_come_in_two_forms() -> None:
     queue = MessageQueue("T", "b", 1)
     as_map = b'{"offsetTable":{{"brokerName":"b","queueId":1,"topic":"T"}:5}}'
     as_list = b'{"offsetTable":[{"brokerName":"b","offset":5,"queueId":1,"topic":"T"}]}'
-    assert parse_reset(as_map, "T") == parse_reset(as_list, "T") == {queue: 5}
+    assert parse_reset(loads(as_map), "T") == parse_reset(loads(as_list), "T") == {queue: 5}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -25,6 +27,9 @@ from understudy.remoting.dispatch import Dispatcher
 from understudy.testkit.led.group import TOPIC, led_group
 from understudy.testkit.sim.determinism import run_seed
 
+ROOT = Path(__file__).parents[2]
+SERVERS = "broker container controller ha namesrv proxy remoting security mqclient"
+
 LEFT_ALONE = frozenset(
     {RequestCode.REMOVE_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.RESET_MASTER_FLUSH_OFFSET}
 )
@@ -43,6 +48,20 @@ BODY = dumps(
         "junk": ["x" * 100] * (LARGE_BODY_BYTES // 100),
     }
 )  # fmt: skip
+
+
+READS_JSON = {
+    "broker/pop/revive_log.py": "messages of the revive topic, which brokers write",
+    "broker/admin/paging.py": "a version in a header",
+    "broker/admin/relays.py": "keys of an answer",
+    "broker/replicated/rules.py": "tables of a master, in steps beside the loop where they are large",
+    "mqclient/offsets.py": "single queues, and a client's own file",
+    "namesrv/registration_body.py": "the parts of a registration, by its own reading",
+    "proxy/config.py": "a file",
+    "remoting/bodies.py": "the one place for bodies",
+    "security/settings.py": "a file",
+}
+"""Modules that may read JSON by themselves, and what."""
 
 
 class Desk:
@@ -127,3 +146,14 @@ def test_a_large_body_whose_code_has_no_reading_is_refused() -> None:
     with pytest.raises(JsonError, match=f"has {len(BODY)} bytes, such a body may have {LARGE_BODY_BYTES - 1}"):
         json_of(Command(1, body=BODY))
     assert json_of(Command(1, body=b'{"a":1}')) == {"a": 1}
+
+
+def test_json_of_peers_is_read_in_one_place() -> None:
+    found = set()
+    for room in SERVERS.split():
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+                if name in ("loads", "loads_in_steps", "loads_at_once"):
+                    found.add(str(path.relative_to(ROOT)))
+    assert found == set(READS_JSON)
