@@ -42,7 +42,7 @@ class DelayLevels:
 
     Attributes:
         announce: called with a level and the time in milliseconds when its newest message is due.
-        left_out: what is passed and not delivered, by level and queue offset.
+        left_out: what an operator decided, by level and queue offset.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class DelayLevels:
 
     def queues(self) -> list[int]:
         """Return the levels, the progress of each brought into what its queue holds."""
+        self.left_out.forget()
         for level in self._clocks:
             self._correct(level)
         return list(self._clocks)
@@ -107,6 +108,8 @@ class DelayLevels:
 
     def stored(self, message: InnerMessage) -> None:
         """Count a delivered message."""
+        if message.topic == names.SCHEDULE_TOPIC:
+            return  # it waits once more
         self._delivered(message.topic, message.queue_id, len(message.body))
 
     def read(self, level: int, position: int) -> Found:
@@ -141,9 +144,13 @@ class DelayLevels:
         return Found(tuple(items), at, None)
 
     def _message(self, level: int, record: Record) -> InnerMessage | None:
-        if self.left_out.meets(level, record.queue_offset, record.queue_offset):
+        decided = self.left_out.meets(level, record.queue_offset)
+        if decided is None:
+            return _due_message(level, record)
+        if not decided.again:
             return None
-        return _due_message(level, record)
+        place = names.SCHEDULE_TOPIC, delay.queue_of_level(level)
+        return copy_of(record, *place, record.properties_text.encode(), record.reconsume_times)
 
 
 class _Reading:

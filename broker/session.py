@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from understudy.broker.inner import InnerMessage
-from understudy.broker.pop.revive import Popped
+from understudy.broker.pop.popped import Popped
 from understudy.broker.redelivery import Redelivery
 from understudy.broker.role import Role
 from understudy.broker.services import BrokerServices, Decisions, Run, Service, ServiceKeeper, role_rows

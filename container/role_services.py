@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.broker.absence import STARTED
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage
-from understudy.broker.pop.revive import Popped
+from understudy.broker.pop.popped import Popped
 from understudy.broker.services import Decision, Decisions, Run, Service
 from understudy.broker.storage import config_path
 from understudy.broker.topics import TopicConfig

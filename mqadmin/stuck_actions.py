@@ -20,7 +20,7 @@ from understudy.mqclient.pull import PullRequest, pull
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.subscription import subscription
 from understudy.mqclient.transactions import TransactionState
-from understudy.remoting.codes import RequestCode
+from understudy.remoting.codes import RequestCode, ResponseCode
 
 CHOICES = {"commit": TransactionState.COMMIT, "rollback": TransactionState.ROLLBACK}
 _GROUP, _TOPIC, _QUEUE = "PGROUP", "REAL_TOPIC", "REAL_QID"
@@ -28,6 +28,8 @@ _GROUP, _TOPIC, _QUEUE = "PGROUP", "REAL_TOPIC", "REAL_QID"
 
 ALL = "all"
 """In the place of places: all of the kind, and of the group if one is named, that are stuck."""
+_IN_DOUBT = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)
+"""What a broker answers also when it has done something, and cannot say whether that is safe."""
 _PLACE_OF_A_ROW = re.compile(r"half queue (\d+), offset (\d+)")
 
 
@@ -127,12 +129,23 @@ async def decide(
             try:
                 await context.session.call(address, RequestCode.END_TRANSACTION, ext)
             except ClientError as error:
-                undo.failed(number, REFUSED if isinstance(error, BrokerError) else UNKNOWN)
+                undo.failed(number, outcome_of(error))
                 raise CommandFailedError(f"{place}: {error}; {undo.summary()}") from error
             undo.note(number, DONE)
             context.output.line(f"done: {_sentence(entries[number])}")
     context.output.line(f"{undo.path} has the messages as they were.")
     return entries
+
+
+def outcome_of(error: ClientError, *in_doubt: int) -> str:
+    """Return what became of decisions for which a broker answered *error*.
+
+    Args:
+        error: what came.
+        in_doubt: further codes of answers that do not say that nothing was done.
+    """
+    refused = isinstance(error, BrokerError) and error.code not in (*_IN_DOUBT, *in_doubt)
+    return REFUSED if refused else UNKNOWN
 
 
 async def kept_message(context: Context, address: str, queue: MessageQueue, offset: int) -> ReceivedMessage | None:

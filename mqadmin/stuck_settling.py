@@ -13,11 +13,12 @@ from typing import Any
 
 from understudy.mqadmin.command import CommandFailedError, Context
 from understudy.mqadmin.options import UsageError
-from understudy.mqadmin.stuck_actions import ALL, kept_message, places_of
+from understudy.mqadmin.stuck_actions import ALL, kept_message, outcome_of, places_of
 from understudy.mqadmin.undo_file import DONE, REFUSED, UNKNOWN, WAITS, UndoFile
 from understudy.mqclient.admin import cluster
-from understudy.mqclient.errors import BrokerError, ClientError
+from understudy.mqclient.errors import ClientError
 from understudy.mqclient.queue import MessageQueue
+from understudy.remoting.codes import ResponseCode
 
 CHOICES = ("requeue", "drop")
 KINDS = ("pop", "timer", "delay")
@@ -75,7 +76,7 @@ async def settle(context: Context, address: str, undo: Path) -> list[dict[str, A
             )
         except ClientError as error:
             for number in range(len(entries)):
-                file.note(number, REFUSED if isinstance(error, BrokerError) else UNKNOWN)
+                file.note(number, outcome_of(error, ResponseCode.SYSTEM_ERROR))
             raise CommandFailedError(f"{error}; {file.summary()}") from error
         _tell(context, file, entries, outcomes)
     context.output.line(f"{undo} has everything as it was.")

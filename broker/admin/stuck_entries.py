@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from understudy.broker import delay
-from understudy.broker.left_out import LeftOut
+from understudy.broker.pop.revive import ReviveQueues
 from understudy.broker.pop.revive_log import CheckPoint
+from understudy.broker.schedule import DelayLevels
 from understudy.broker.stuck_work import DELAY, POP, TIMER, Look, Waiting, place_of
 from understudy.broker.timer.request import TIMER_QUEUE
+from understudy.broker.timer.source import TimerSource
 from understudy.format import names
 from understudy.format.record import Record, RecordError, decode_records
 
@@ -30,6 +32,7 @@ class StuckEntry:
         row: what is said of it.
         queue: its revive queue, or delay level; 0 for the timer's.
         offset: in the queue of the topic that holds it.
+        position: in the measure of the queue's progress.
         holds: topic and queue id that hold it.
         what: the message as it is kept there, or the check point as far as it is not done.
     """
@@ -37,6 +40,7 @@ class StuckEntry:
     row: Waiting
     queue: int
     offset: int
+    position: int
     holds: tuple[str, int]
     what: Record | CheckPoint
 
@@ -46,11 +50,11 @@ class StuckEntry:
         return {**self.row.to_json(), "holds": {"topic": topic, "queueId": queue_id, "offset": self.offset}}
 
 
-def left_out_of(broker: Broker, kind: str) -> LeftOut:
-    """Return what an operator has the deferred queues of *kind* leave out."""
+def source_of(broker: Broker, kind: str) -> ReviveQueues | TimerSource | DelayLevels:
+    """Return what reads the deferred queues of *kind*."""
     if kind == POP:
-        return broker.pops.queues.left_out
-    return broker.timing.source.left_out if kind == TIMER else broker.delay_levels.left_out
+        return broker.pops.queues
+    return broker.timing.source if kind == TIMER else broker.delay_levels
 
 
 def entries_of(broker: Broker, look: Look, kind: str) -> Generator[None, None, list[StuckEntry]]:
@@ -75,7 +79,9 @@ def _pops(broker: Broker, look: Look) -> list[StuckEntry]:
             if point.revive_ms <= look.now_ms and len(found) < MOST_ENTRIES:
                 place = place_of(POP, queue, each.position)
                 row = look.single(POP, place, point.topic, point.group, point.revive_ms)
-                found.append(StuckEntry(row, queue, each.position, (broker.pops.log.topic, queue), point))
+                found.append(
+                    StuckEntry(row, queue, each.position, each.position, (broker.pops.log.topic, queue), point)
+                )
     return found
 
 
@@ -83,8 +89,8 @@ def _timer(broker: Broker, look: Look) -> Generator[None, None, list[StuckEntry]
     timer = broker.timer
     overdue = yield from broker.timing.source.overdue(look.now_ms - timer.precision_ms, MOST_ENTRIES)
     return [
-        _message(look, TIMER, TIMER_QUEUE, (names.TIMER_TOPIC, TIMER_QUEUE), record, second_ms + timer.precision_ms)
-        for second_ms, record in overdue
+        _message(look, TIMER, TIMER_QUEUE, each.position, each.record, each.second_ms + timer.precision_ms)
+        for each in overdue
     ]
 
 
@@ -99,7 +105,7 @@ def _levels(broker: Broker, look: Look) -> Generator[None, None, list[StuckEntry
                 due_ms = record.store_ms + level_ms
                 waits |= due_ms > look.now_ms
                 if not waits and (level, record.queue_offset) not in left_out:
-                    found.append(_message(look, DELAY, level, holds, record, due_ms))
+                    found.append(_message(look, DELAY, level, record.queue_offset, record, due_ms))
             if got.next_begin_offset <= at:
                 break
             at = got.next_begin_offset
@@ -117,7 +123,7 @@ def _records(parts: list[memoryview]) -> list[Record]:
     return found
 
 
-def _message(look: Look, kind: str, queue: int, holds: tuple[str, int], record: Record, due_ms: int) -> StuckEntry:
+def _message(look: Look, kind: str, queue: int, position: int, record: Record, due_ms: int) -> StuckEntry:
     place = place_of(kind, queue, record.queue_offset)
     row = look.single(kind, place, record.properties.get(delay.REAL_TOPIC, ""), "", due_ms)
-    return StuckEntry(row, queue, record.queue_offset, holds, record)
+    return StuckEntry(row, queue, record.queue_offset, position, (record.topic, record.queue_id), record)

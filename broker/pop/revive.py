@@ -11,7 +11,7 @@ Source: PopReviveService.java.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -25,6 +25,7 @@ from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.inflight import InFlight
 from understudy.broker.pop.log import ReviveLog
+from understudy.broker.pop.popped import Popped, ReadAway
 from understudy.broker.pop.returned import Returned, retry_copy
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
 from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
@@ -72,23 +73,6 @@ class Revival(InnerMessage):
 
 
 @attrs.frozen
-class Popped:
-    """What became of the look for a popped message.
-
-    Attributes:
-        record: the message; ``None`` when it is not there.
-        retry: asking again later may help.
-    """
-
-    record: Record | None
-    retry: bool = False
-
-
-ReadAway = Callable[[str, str, int, int], Awaitable[Popped]]
-"""Reads a message of another group of brokers: its name, topic, queue id and queue offset."""
-
-
-@attrs.frozen
 class ReviveParts:
     """What of a broker is needed to bring messages back.
 
@@ -124,7 +108,7 @@ class ReviveQueues:
 
     Attributes:
         announce: called with a queue and the wall time in milliseconds when it is to be looked at.
-        left_out: check points that bring nothing back, by revive queue and offset in it.
+        left_out: what an operator decided about check points, by revive queue and offset in it.
     """
 
     def __init__(self, parts: ReviveParts) -> None:
@@ -162,6 +146,7 @@ class ReviveQueues:
     def queues(self) -> list[int]:
         """Return the revive queues and :data:`ACTING`; what is known of them is read anew."""
         self._windows.clear()
+        self.left_out.forget()
         self._parts.returned.forget()
         queues, parts = list(range(self._parts.log.queues)), self._parts
         self._ends = {queue: parts.store.max_queue_offset(parts.log.topic, queue) for queue in queues}
@@ -286,14 +271,17 @@ class ReviveQueues:
         return names.popped_topic(point.topic, point.group) not in topics or point.group not in groups
 
     def open_points(self, queue: int) -> list[Ripe]:
-        """Return the check points that have come into *queue* and are not done, but for those that are left out."""
+        """Return the check points that have come into *queue* and are not done, and nobody has decided about."""
         window = self._windows.get(queue)
         points = () if window is None else window.open_points
         return [each for each in points if (queue, each.position) not in self.left_out]
 
     def _items(self, queue: int, ripe: Ripe) -> list[Item]:
-        if self.left_out.meets(queue, ripe.position, ripe.position):
-            return []
+        decided = self.left_out.meets(queue, ripe.position)
+        if decided is not None:  # a check point for each message that is open; what came back already does not again
+            point, now_ms = ripe.point, self._parts.clock.wall_ms()
+            wait = [_revival(again(point, each, now_ms), None, queue, point.topic) for each in point.open_offsets]
+            return [Item(ripe.position, each, each.point.start_offset) for each in wait] if decided.again else []
         if ripe.early:
             return [Item(ripe.position, _revival(ripe.point, None, queue, ripe.point.topic))]
         found = self._revivals(queue, ripe.point, ripe.position < self._ends[queue])

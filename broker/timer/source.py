@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
+import attrs
+
 from understudy.broker import deferred
 from understudy.broker.deferred import NEVER, Item
 from understudy.broker.delay import REAL_TOPIC
@@ -28,10 +30,27 @@ from understudy.runtime.log import get_logger
 log = get_logger("broker.timer")
 
 QUEUE = 0
+LATER_MS = 60_000
+"""What an operator has wait once more is due again so much later."""
 AGAIN_MS = 1_000
 """Pause after a disk that refused, or while ``timerStopDequeue`` holds."""
 _PLACES = 1 << 64
 """In-slot places are twice the position of a unit that is next, and one more behind it."""
+
+
+@attrs.frozen
+class Overdue:
+    """A message that was due.
+
+    Attributes:
+        second_ms: that it was due after.
+        position: of it in the queue.
+        record: as the timer topic has it.
+    """
+
+    second_ms: int
+    position: int
+    record: Record
 
 
 class TimerSource:
@@ -44,7 +63,7 @@ class TimerSource:
         stopped: whether nothing shall be delivered now (``timerStopDequeue``).
 
     Attributes:
-        left_out: what is passed and not delivered, by queue and offset of the timer topic.
+        left_out: what an operator decided, by queue and offset of the timer topic.
     """
 
     def __init__(
@@ -65,6 +84,7 @@ class TimerSource:
     def queues(self) -> list[int]:
         """Return the one queue; the timer delivers from now on."""
         self._timer.begin(True)
+        self.left_out.forget()
         self._reading, self._at = None, 0
         return [QUEUE]
 
@@ -127,20 +147,18 @@ class TimerSource:
         if not found:
             self._reading = None
             return deferred.Found((), start + self._timer.precision_ms * _PLACES, None)
-        items = tuple(
-            Item(start + 2 * each.position, self._message(each, reading, now_ms, start + 2 * each.position))
-            for each in found
-        )
+        items = tuple(Item(start + 2 * each.position, self._message(each, reading, now_ms)) for each in found)
         return deferred.Found(items, start + 2 * found[-1].position + 1, None)
 
-    def _message(self, found: Found, reading: SlotReading, now_ms: int, position: int) -> InnerMessage | None:
+    def _message(self, found: Found, reading: SlotReading, now_ms: int) -> InnerMessage | None:
         """Return what is to be put for one unit; ``None`` when nothing is."""
         unit, record = found.unit, found.record
         if record is None:
             log.error("a timer message is not in the commit log any more", position=unit.physical, size=unit.size)
             return None
-        if self.left_out.meets(QUEUE, record.queue_offset, position):
-            return None
+        decided = self.left_out.meets(QUEUE, record.queue_offset)
+        if decided is not None:
+            return rules.later(record, self._timer.floor(now_ms + LATER_MS), now_ms) if decided.again else None
         if unit.rolls:
             return rules.rolled(record, unit.write_ms, now_ms)
         if unit.deletes:
@@ -152,7 +170,7 @@ class TimerSource:
             log.error("timer message without its real place skipped", position=unit.physical)
         return message
 
-    def overdue(self, before_ms: int, most: int) -> Generator[None, None, list[tuple[int, Record]]]:
+    def overdue(self, before_ms: int, most: int) -> Generator[None, None, list[Overdue]]:
         """Find what is due and not delivered, in steps of bounded work.
 
         Args:
@@ -160,9 +178,9 @@ class TimerSource:
             most: messages at most.
 
         Returns:
-            The second that each is due after, and the message in the timer topic; those that are left out are not told.
+            What nobody has decided about.
         """
-        timer, found = self._timer, list[tuple[int, Record]]()
+        timer, found = self._timer, list[Overdue]()
         read, at = timer.progress.read, (self._at + 1) // 2
         second_ms = timer.next_due_ms(before_ms)
         while second_ms is not None and len(found) < most:
@@ -178,8 +196,10 @@ class TimerSource:
             while (batch := reading.batch(position, physical)) and len(found) < most:
                 for each in batch:
                     record = each.record
-                    if record is not None and not each.unit.deletes and record not in reading.taken_back:
-                        found += [(second_ms, record)] if (QUEUE, record.queue_offset) not in self.left_out else []
+                    if record is None or each.unit.deletes or record in reading.taken_back:
+                        continue
+                    if (QUEUE, record.queue_offset) not in self.left_out:
+                        found.append(Overdue(second_ms, second_ms * _PLACES + 2 * each.position, record))
                 position = batch[-1].position + 1
                 yield
             second_ms = timer.files.next_due_ms(second_ms + timer.precision_ms, before_ms)
