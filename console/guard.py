@@ -101,26 +101,33 @@ class Guard:
         cookie = self.cookie_of(headers)
         return bool(cookie) and self.sign_ins.holds(cookie, self.now())
 
-    def sign_in(self, token: str, secret: str) -> str | None:
+    def sign_in(self, token: str, secret: str, headers: Mapping[str, str]) -> str | None:
         """Return the cookie header of a new session; ``None`` when *token* is not the one.
 
         Args:
             token: what was given.
             secret: a fresh random text for the cookie.
+            headers: of the request, by name in small letters.
         """
         if not self.token or not same(token, self.token):
             return None
         self.sign_ins.begin(secret, self.now())
-        return self.cookie_for(secret)
+        return self.cookie_for(secret, headers)
 
-    def cookie_for(self, secret: str) -> str:
-        """Return the cookie header of a sign-in."""
-        return f"{self.cookie}={secret}; HttpOnly; SameSite=Strict; Path=/; Max-Age={SIGNED_IN_SECONDS:.0f}"
+    def cookie_for(self, secret: str, headers: Mapping[str, str]) -> str:
+        """Return the cookie header of a sign-in, which takes the place of the one that *headers* show."""
+        self.sign_ins.end(self.cookie_of(headers))
+        return self._set_cookie(secret, SIGNED_IN_SECONDS, headers)
 
     def sign_out(self, headers: Mapping[str, str]) -> str:
         """End the session that *headers* show; return the cookie header that ends it in the browser."""
         self.sign_ins.end(self.cookie_of(headers))
-        return f"{self.cookie}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"
+        return self._set_cookie("", 0, headers)
+
+    def _set_cookie(self, value: str, seconds: float, headers: Mapping[str, str]) -> str:
+        """Return a cookie header; of a page behind a proxy with TLS the cookie never goes over plain HTTP."""
+        secure = "; Secure" if headers.get("origin", "").lower().startswith("https:") else ""
+        return f"{self.cookie}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds:.0f}{secure}"
 
     def cookie_of(self, headers: Mapping[str, str]) -> str:
         """Return the secret of the sign-in that *headers* show; ``""`` for none."""

@@ -206,12 +206,14 @@ class Console:
             if self._users is not None:
                 self._users.left()
         elif request.method == "POST":
-            cookie = await self._sign_in(json_object(request.body))
+            cookie = await self._sign_in(json_object(request.body), request.headers)
+            if self._users is not None:
+                self._users.left()
         else:
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "sign in with POST, out with DELETE")
         return attrs.evolve(_json({}), headers=(("Set-Cookie", cookie),))
 
-    async def _sign_in(self, given: Mapping[str, Any]) -> str:
+    async def _sign_in(self, given: Mapping[str, Any], headers: Mapping[str, str]) -> str:
         """Return the cookie header of whoever gave the token, or the password of a user."""
         if self._users is not None:
             try:
@@ -220,10 +222,10 @@ class Console:
                 if error.wrong:
                     self._world.tell(log.warning, "somebody gave a wrong password to the console")
                 raise RefusedError(error.status, str(error)) from None
-            return self._guard.cookie_for(secret)
+            return self._guard.cookie_for(secret, headers)
         if not self._guard.token:
             raise RefusedError(HTTPStatus.FORBIDDEN, "this console was started without a token: nothing can be changed")
-        cookie = self._guard.sign_in(str(given.get("token") or ""), secrets.token_urlsafe(32))
+        cookie = self._guard.sign_in(str(given.get("token") or ""), secrets.token_urlsafe(32), headers)
         if cookie is None:
             self._world.tell(log.warning, "somebody gave a wrong token to the console")
             raise RefusedError(HTTPStatus.FORBIDDEN, "that is not the token")

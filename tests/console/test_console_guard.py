@@ -89,16 +89,32 @@ class TestOtherSites:
 class TestSignIn:
     def test_nobody_may_change_anything_without_a_token(self) -> None:
         open_page = guard(token="")
-        assert open_page.sign_in("", "s") is None
+        assert open_page.sign_in("", "s", {}) is None
         for headers in ({}, {"cookie": f"{COOKIE}="}, {"authorization": "Bearer "}):
             assert not open_page.may_change(headers)
         assert open_page.may_read({})
 
+    def test_behind_a_proxy_with_tls_the_cookie_never_goes_over_plain_http(self) -> None:
+        page = guard(names=("console.example",))
+        for origin, secure in (("https://console.example", True), ("http://console.example", False)):
+            headers = {"origin": origin}
+            for cookie in (page.sign_in("a long token", "secret", headers), page.sign_out(headers)):
+                assert secure == str(cookie).endswith("; Secure")
+
+    def test_a_sign_in_takes_the_place_of_the_one_before_in_that_browser(self) -> None:
+        page = guard()
+        page.sign_in("a long token", "first", {})
+        page.sign_in("a wrong token", "second", {"cookie": f"{COOKIE}=first"})
+        assert page.may_change({"cookie": f"{COOKIE}=first"})
+        page.sign_in("a long token", "second", {"cookie": f"{COOKIE}=first"})
+        assert not page.may_change({"cookie": f"{COOKIE}=first"})
+        assert page.may_change({"cookie": f"{COOKIE}=second"})
+
     def test_the_token_gives_a_cookie_that_scripts_and_other_sites_cannot_use(self) -> None:
         page = guard()
-        assert page.sign_in("a wrong token", "secret") is None
+        assert page.sign_in("a wrong token", "secret", {}) is None
         assert not page.may_change({"cookie": f"{COOKIE}=secret"})
-        cookie = page.sign_in("a long token", "secret")
+        cookie = page.sign_in("a long token", "secret", {})
         assert cookie == f"{COOKIE}=secret; HttpOnly; SameSite=Strict; Path=/; Max-Age=28800"
         assert page.may_change({"cookie": f"other=1; {COOKIE}=secret"})
         assert not page.may_change({"cookie": f"{COOKIE}=secre"})
@@ -116,12 +132,12 @@ class TestSignIn:
         as_sent = "schlüssel à".encode().decode("latin-1")
         assert page.may_change({"authorization": f"Bearer {as_sent}"})
         assert not page.may_change({"authorization": "Bearer schlüssel à"})
-        assert page.sign_in("schlüssel à", "s") is not None
-        assert page.sign_in("\ud800", "s") is None
+        assert page.sign_in("schlüssel à", "s", {}) is not None
+        assert page.sign_in("\ud800", "s", {}) is None
 
     def test_two_pages_of_one_host_keep_their_sign_ins_apart(self) -> None:
         page, other = guard(), Guard("127.0.0.1", 8083, "a long token", now=lambda: 0.0)
-        cookies = [str(each.sign_in("a long token", f"of-{each.port}")).partition(";")[0] for each in (page, other)]
+        cookies = [str(each.sign_in("a long token", f"of-{each.port}", {})).partition(";")[0] for each in (page, other)]
         headers = {"cookie": "; ".join(cookies)}
         assert page.may_change(headers)
         assert other.may_change(headers)
@@ -136,14 +152,14 @@ class TestSignIn:
     def test_sessions_are_bounded(self) -> None:
         page = guard()
         for number in range(MOST_SIGNED_IN + 1):
-            page.sign_in("a long token", f"s{number}")
+            page.sign_in("a long token", f"s{number}", {})
         assert not page.may_change({"cookie": f"{COOKIE}=s0"})
         assert page.may_change({"cookie": f"{COOKIE}=s1"})
 
     def test_a_sign_in_ends_after_some_hours(self) -> None:
         times = [0.0]
         page = guard(now=lambda: times[-1])
-        page.sign_in("a long token", "secret")
+        page.sign_in("a long token", "secret", {})
         while times[-1] < SIGNED_IN_SECONDS - 600:
             times.append(times[-1] + 600)
             assert page.may_change({"cookie": f"{COOKIE}=secret"})

@@ -171,12 +171,19 @@ async def test_users_have_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(users, "MOST_USERS", 1)
     async with page(KEYS) as nobody:
         root = await nobody.by(ROOT)
-        await nobody.by(ROOT)  # again, from another browser
+        other = await nobody.by(ROOT)  # again, from another browser
         reply = await nobody.sign_in(VIEWER.access_key, VIEWER.secret_key)
         assert (503, True) == (reply.status, "1 users are signed in already" in reply.json["error"])
-        # when one who was the last to be signed in as that user leaves, then there is room
+        # when one of the two leaves, then there is no room yet, and when the other one leaves as well, there is
         await root.ask("session", method="DELETE")
         assert 503 == (await nobody.sign_in(VIEWER.access_key, VIEWER.secret_key)).status
+        await other.ask("session", method="DELETE")
+        viewer = await nobody.by(VIEWER)
+        # and who signs in once more in the same browser leaves nobody behind
+        again = await viewer.by(VIEWER)
+        assert 401 == (await viewer.ask("groups")).status
+        await again.ask("session", method="DELETE")
+        await nobody.by(ROOT)
 
 
 async def test_brokers_are_asked_once_a_second_at_most_by_all_users_together(
