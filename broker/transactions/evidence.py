@@ -28,7 +28,7 @@ def was_committed(store: MessageStore, half: Half, now_ms: int) -> bool:
     topics = [half.topic]
     if delay.level_of(half.pairs) > 0:
         topics.append(names.SCHEDULE_TOPIC)
-    elif asks(half.pairs) or asks(half.pairs):
+    elif asks(half.pairs):
         topics.append(names.TIMER_TOPIC)
     return any(
         record.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_COMMIT
