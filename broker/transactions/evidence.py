@@ -38,8 +38,15 @@ def was_committed(store: MessageStore, half: Half, now_ms: int) -> bool:
 
 
 def was_given_up(store: MessageStore, half: Half, now_ms: int) -> bool:
-    """Return whether the log of *store* holds *half* among those that nobody decided; see :func:`was_committed`."""
-    return bool(_same(store, names.CHECK_TIMES_TOPIC, half.identity, now_ms))
+    """Return whether nobody decided about *half*, by the log of *store*; see :func:`was_committed`.
+
+    One that was checked again afterwards has a copy behind what is kept of it, and was decided then.
+    """
+    kept, copies = (
+        [record.physical_offset for record in _same(store, topic, half.identity, now_ms)]
+        for topic in (names.CHECK_TIMES_TOPIC, names.HALF_TOPIC)
+    )
+    return bool(kept) and max(kept) > max(copies, default=0)
 
 
 def taken_before(store: MessageStore, identity: Identity, origin: str, now_ms: int) -> Appended | None:

@@ -93,6 +93,22 @@ class TestChecks:
             assert producer.rig.ask(323, {"msgId": "x"}).code == 1
             assert producer.rig.ask(323, {"msgId": offset_message_id(half.store_host, half.physical_offset)}).code == 1
 
+    async def test_what_was_checked_again_and_rolled_back_is_not_committed_by_a_late_producer(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk, {"transactionCheckMax": "2"}) as producer:
+            half = producer.prepare("A")
+            await trio.sleep(100)
+            (kept,) = producer.rig.stored(GIVEN_UP)
+            message_id = offset_message_id(kept.store_host, kept.physical_offset)
+            assert producer.rig.ask(323, {"topic": GIVEN_UP, "msgId": message_id}).code == 0
+            await trio.sleep(31)
+            copy = producer.rig.stored(HALF)[-1]
+            assert producer.decide(copy, ROLLBACK, fromTransactionCheck="true").code == 0
+            await trio.sleep(100)
+            assert producer.decide(half, COMMIT).code == 0
+            assert producer.delivered() == []
+
     async def test_a_long_immunity_costs_no_checks_and_holds_up_no_other(
         self, disk: SimDisk, autojump_clock: MockClock
     ) -> None:
