@@ -21,6 +21,8 @@ MOST_QUEUES = 256
 MOST_BODY_BYTES = 64 << 10
 MOST_TRACKS = 50
 MOST_STEPS = 200
+RETRIES_SECONDS = 8.0
+"""How long all groups of what was found are asked about, less than an answer may take."""
 _TRACED_BEFORE_MS = 3_600_000  # clocks of clients differ
 
 
@@ -46,7 +48,8 @@ async def by_id(session: Session, topic: str, message_id: str, trace_topic: str)
                 {"group": each.group, "state": each.state, "why": each.explanation or ""}
                 for each in tracks[:MOST_TRACKS]
             ]
-            row["retries"] = await _retries(session, message, [each.group for each in tracks[:MOST_TRACKS]])
+            asked = [each.group for each in tracks[:MOST_TRACKS]]
+            row |= await _retries(session, message, asked, RETRIES_SECONDS / len(found))
         row |= await _trace(session, message, trace_topic)
         rows.append(row)
     return {"rows": rows}
@@ -102,32 +105,52 @@ async def _of_queue(session: Session, queue: MessageQueue, begin_ms: int, count:
     return [message for message in result.messages if message.store_timestamp_ms >= begin_ms]
 
 
-async def _retries(session: Session, message: ReceivedMessage, groups: list[str]) -> list[dict[str, Any]]:
-    """Return the copies of *message* that stand where *groups* get it again, or among the dead letters."""
-    found = []
-    for group in groups:
-        places = (
-            names.retry_topic(group),
-            *(names.pop_retry_topic(group, message.topic, second_form=second) for second in (False, True)),
-            names.dead_letter_topic(group),
-        )
-        for place in places:
-            try:
-                copies = await messages.find(session, place, message.message_id, kind="U", max_messages=32)
-            except ClientError:
-                continue  # the group never gave anything back in that way
-            found += [
-                {
-                    "group": group,
-                    "topic": place,
-                    "dead": place == places[-1],
-                    "times": copy.reconsume_times,
-                    "storedAt": copy.store_timestamp_ms,
-                    "queueOffset": copy.queue_offset,
-                }
-                for copy in copies
-            ]
-    return sorted(found, key=lambda each: (each["group"], each["storedAt"]))
+async def _retries(
+    session: Session, message: ReceivedMessage, groups: list[str], seconds: float
+) -> dict[str, list[dict[str, Any]] | str]:
+    """Return the copies of *message* that stand where *groups* get it again, or among the dead letters.
+
+    What was not told, or not within *seconds*, is said.
+    """
+    found: list[dict[str, Any]] = []
+    missing = ""
+    with session.world.clock.move_on_after(seconds) as scope:
+        for group in groups:
+            missing = await _retries_of(session, message, group, found) or missing
+    if scope.cancelled_caught:
+        missing = "the brokers did not tell of every group in time"
+    told = {"retries": sorted(found, key=lambda each: (each["group"], each["storedAt"]))}
+    return {**told, "retriesMissing": missing} if missing else {**told}
+
+
+async def _retries_of(session: Session, message: ReceivedMessage, group: str, found: list[dict[str, Any]]) -> str:
+    """Add the copies of *group* to *found*; return why some are not known, ``""`` when all are."""
+    missing = ""
+    places = (
+        names.retry_topic(group),
+        *(names.pop_retry_topic(group, message.topic, second_form=second) for second in (False, True)),
+        names.dead_letter_topic(group),
+    )
+    for place in places:
+        try:
+            copies = await messages.find(session, place, message.message_id, kind="U", max_messages=32)
+        except RouteNotFoundError:
+            continue  # the group never gave anything back in that way
+        except ClientError as error:
+            missing = f"{place}: {error}"
+            continue
+        found += [
+            {
+                "group": group,
+                "topic": place,
+                "dead": place == places[-1],
+                "times": copy.reconsume_times,
+                "storedAt": copy.store_timestamp_ms,
+                "queueOffset": copy.queue_offset,
+            }
+            for copy in copies
+        ]
+    return missing
 
 
 async def _trace(session: Session, message: ReceivedMessage, topic: str) -> dict[str, Any]:

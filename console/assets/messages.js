@@ -79,6 +79,7 @@ function Message({ message, open }) {
       <ul>${message.retries.map((each) => html`<li key=${each.topic + each.storedAt}><b>${each.group}</b>: ${each.dead
         ? html`a dead letter after ${plural(each.times, "retry", "retries")}` : html`given back for the ${count(each.times)}. time`}, ${when(each.storedAt)}
         <small><code>${each.topic}</code></small></li>`)}</ul>`}
+    ${message.retriesMissing && html`<p class="unknown">Not all retries are told: ${message.retriesMissing}</p>`}
     <${Trace} message=${message} />
     <h3>Properties</h3>
     <dl>${Object.entries(message.properties).map(([name, text]) => html`<dt key=${name}><code>${name}</code></dt><dd key=${`${name} text`}><code>${text}</code></dd>`)}</dl>

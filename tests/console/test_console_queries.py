@@ -13,15 +13,17 @@ import pytest
 import trio
 from console_rig import SIGNED_IN, TOKEN, Browser, Reply
 
-from understudy.console import queries
+from understudy.console import messages, queries
 from understudy.console.resets import ResetError, moves_of, target_ms
 from understudy.console.server import Console, ConsoleOptions
+from understudy.mqclient import admin
 from understudy.mqclient.admin import cluster, groups
 from understudy.mqclient.api import ProducerOptions, SendResult, message, open_producer, real_world
-from understudy.mqclient.message import split_offset_message_id
+from understudy.mqclient.errors import BrokerError
+from understudy.mqclient.message import ReceivedMessage, split_offset_message_id
 from understudy.mqclient.queue import MessageQueue
-from understudy.mqclient.session import open_session
-from understudy.remoting.codes import RequestCode
+from understudy.mqclient.session import Session, open_session
+from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import eventually
 
@@ -162,6 +164,31 @@ async def test_a_message_shows_what_its_clients_traced_and_where_it_came_again()
         assert ("trace" in other, True) == (False, "no broker has the topic elsewhere" in other["traceMissing"])
         refused = await shop_.get("messages", topic=TOPIC, id=first.message_id, traceTopic="no topic!")
         assert (422, "where clients trace is no name of a topic") == (refused.status, refused.json["error"])
+
+
+async def test_retries_that_are_not_told_are_called_unknown_and_keep_nothing_else_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    find = admin.messages.find
+
+    async def refused(session: Session, topic: str, *rest: Any, **more: Any) -> list[ReceivedMessage]:
+        if topic == f"%RETRY%{GROUP}":
+            raise BrokerError(ResponseCode.NO_PERMISSION, "it is not yours", "10.0.0.1:10911")
+        return await find(session, topic, *rest, **more)
+
+    async def slow(session: Session, topic: str, *rest: Any, **more: Any) -> list[ReceivedMessage]:
+        if topic.startswith("%"):
+            await trio.sleep_forever()
+        return await find(session, topic, *rest, **more)
+
+    monkeypatch.setattr(messages, "RETRIES_SECONDS", 0.5)
+    async with shop() as shop_:
+        for instead, told in ((refused, "it is not yours"), (slow, "did not tell of every group in time")):
+            monkeypatch.setattr(admin.messages, "find", instead)
+            (row,) = (await shop_.get("messages", topic=TOPIC, id=shop_.sent[0].message_id)).json["rows"]
+            assert (GROUP, True) == (row["tracks"][0]["group"], told in row["retriesMissing"])
+            assert "traceMissing" in row
+            await trio.sleep(1.1)  # the same question within a second has the same answer
 
 
 async def test_what_cannot_be_found_is_one_sentence() -> None:
