@@ -279,6 +279,11 @@ class Replication:
         for callback in self.master_changed:
             callback()
 
+    @property
+    def messages_missing(self) -> bool:
+        """Whether this slave's log has a hole, and no master has said that it has nothing there either."""
+        return self.slave is not None and self.slave.messages_missing
+
     def continued_since(self, moment: float) -> bool:
         """Return whether the master's log was seen to continue this slave's after *moment* (monotonic seconds)."""
         return self.slave is not None and self.slave.continued_at > moment

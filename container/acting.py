@@ -18,6 +18,8 @@ The rules of the room:
   act for it. It leaves what is stored to that slave, and its heartbeats cease so that name servers that only hear it
   let the slave act; it goes on to take the sends that still reach it. As long as it hears all slaves that it
   knows of, none of them acts, and it goes on without any name server.
+* A slave whose log has a hole does not act, unless its master has nothing there either: it would pass what it cannot
+  read, and the master would take that over as delivered.
 * A slave stops acting when its master says that it comes back, before the master reads the slave's progress.
 
 In any single view at most one broker of a group acts: the condition names one id.
@@ -49,6 +51,7 @@ class Situation:
         slaves_silent: a slave that the last view shows, or that has come since, has not been heard for as long as that.
         left_out: the slaves without which pre-online went on and that were not heard since, for people.
         topics_missing: the log holds topics that have no row.
+        messages_missing: the log has a hole, and the master may have what was there.
     """
 
     broker_id: int
@@ -63,6 +66,7 @@ class Situation:
     slaves_silent: bool = False
     left_out: str = ""
     topics_missing: bool = False
+    messages_missing: bool = False
 
     @property
     def cut_off(self) -> bool:
@@ -97,6 +101,8 @@ def acts(situation: Situation) -> Decision:
         return Decision(False, "the name server does not see this broker")
     if not situation.metadata_synced:
         return Decision(False, "topics and offsets of the group were not copied yet")
+    if situation.messages_missing:
+        return Decision(False, "messages are missing in its log, and the master may have them")
     return Decision(True, "no master, and the smallest id of the group")
 
 

@@ -198,6 +198,7 @@ class RoleServices:
             slaves_silent=self._listen().slaves_silent,
             left_out="" if self._late is None else self._late.missing,
             topics_missing=self._topics_missing,
+            messages_missing=role.is_slave and broker.replication.messages_missing,
         )
 
     # --- deciding ----------------------------------------------------------------------------------------------

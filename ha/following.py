@@ -116,6 +116,11 @@ class MasterFollower(ABC, Generic[Frame]):
         self.continued_at = float("-inf")
         self.state_changed: list[Callable[[HaState], None]] = []
 
+    @property
+    def messages_missing(self) -> bool:
+        """Whether our log has a hole that a master may fill."""
+        return False
+
     @abstractmethod
     async def _exchange(self, stream: ByteStream, address: str) -> str:
         """Exchange frames until the connection must end; return why.

@@ -28,6 +28,12 @@ class HaSlave(MasterFollower[wire.Transfer]):
         self._looked: LookResult | None = None
         self._unhealed: tuple[str, int] | None = None
         self._dropped_by: str | None = None
+        self._lacked: int | None = None
+
+    @property
+    def messages_missing(self) -> bool:
+        """See :class:`~understudy.ha.following.MasterFollower`."""
+        return self._store.hole is not None and self._store.hole != self._lacked
 
     def _report_frame(self, offset: int) -> bytes:
         return wire.report(offset)
@@ -74,6 +80,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
         self._looked = LookResult(address, hole, end, found)
         if not found:
             return "it can fill the hole"
+        self._lacked = hole
         if self._unhealed != (address, hole):  # once, not at every try
             self._unhealed = (address, hole)
             log.warning(
@@ -132,7 +139,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
                     if healing.why_not:
                         return healing.why_not
                     continue
-                hole_before = store.hole  # what the master lacks as well
+                self._lacked = hole_before = store.hole  # what the master lacks as well
                 log.info("the log has all that the master's has", missing_from=first, end=healing.end, hole=hole_before)
                 healing = None
             for frame in frames:

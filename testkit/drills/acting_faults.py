@@ -44,6 +44,8 @@ SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
 DEAF = ("cut", "cut-in", "cut-out", "pause", "suspend", *ENDS_PROCESS)
 """Faults in which a host learns nothing: it hears nothing, or cannot ask."""
+STANDS_STILL = ("pause", "suspend")
+"""Faults in which a host does nothing; what was sent to it before is read when it goes on."""
 STEPS_CLOCK = ("clock-forward", "clock-back")
 """Faults after which the wall clock of a host is another one."""
 WORKS = {

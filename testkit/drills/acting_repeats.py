@@ -7,7 +7,7 @@ import math
 
 import attrs
 
-from understudy.testkit.drills.acting_faults import DEAF, SILENT, STEPS_CLOCK
+from understudy.testkit.drills.acting_faults import DEAF, SILENT, STANDS_STILL, STEPS_CLOCK
 from understudy.testkit.drills.met_faults import (
     GROUP_TIMEOUT_SECONDS,
     LOCK_SECONDS,
@@ -116,8 +116,8 @@ class Repeat:
         )
 
     def felt(self, lost: Met) -> float:
-        """Return since when its host can have noticed *lost*: one that was suspended when it began cannot before."""
-        asleep = [met for met in self.met if met.kind == "suspend" and met.host == lost.host and met != lost]
+        """Return since when its host can have noticed *lost*: one that stood still when it began cannot before."""
+        asleep = [met for met in self.met if met.kind in STANDS_STILL and met.host == lost.host and met != lost]
         return max(lost.begin, *(met.end for met in asleep if met.begin <= lost.begin <= met.end), lost.begin)
 
     def quiet_since(self, lost: Met) -> float:

@@ -34,6 +34,7 @@ def changed(**changes: object) -> Situation:
         (changed(members={}), False, "sees no member"),
         (changed(members={2: "s2"}), False, "does not see this broker"),
         (changed(metadata_synced=False), False, "not copied yet"),
+        (changed(messages_missing=True), False, "the master may have them"),
         (changed(broker_id=0, is_slave=False), False, "a master does not act"),
     ],
 )

@@ -223,3 +223,45 @@ def test_a_master_takes_what_a_slave_with_a_shorter_log_has_and_gives_it_no_dama
             assert len(records(pair.slave)) == len(records(pair.master)) == 12
 
     run(scenario)
+
+
+def test_a_slave_with_holes_does_not_act_and_no_delayed_message_is_passed() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            # given delayed messages, and a slave that lost the bytes of some when its master had just died
+            starts = []
+            for number in range(6):
+                starts.append(pair.master.store.max_physical_offset)
+                delayed = Message(TOPIC, b"%d" % number + source.randbytes(4_000), properties={"DELAY": "5"})
+                await pair.producer.send(delayed)
+            end = pair.master.store.max_physical_offset
+            await until(lambda: pair.slave.store.max_physical_offset == end, 10)
+            await trio.sleep(15)
+            await pair.cluster.kill("c1")
+            await pair.lose([starts[1] + 1_000, starts[2] + 1_000], host="c2")
+            # when it is the only member for a while, and they fall due
+            await pair.cluster.restart("c2")
+            assert pair.slave.store.hole == starts[1]
+            await trio.sleep(70)
+            assert "schedule" not in pair.slave.services.running()
+            answer = await pair.info(pair.slave)
+            assert answer["brokerActiveReason"] == "messages are missing in its log, and the master may have them"
+            # then each is delivered once when the master is back
+            await pair.cluster.restart("c1")
+            await pair.online()
+
+            def came() -> list[bytes]:
+                mine = [
+                    each.body[:1] for each in records(pair.master) if each.topic == TOPIC and len(each.body) == 4_001
+                ]
+                return sorted(mine)
+
+            await until(lambda: len(came()) >= 6, 30)
+            await trio.sleep(5)
+            assert came() == [b"%d" % number for number in range(6)]
+            # and the slave acts again once it has what was missing
+            await until(lambda: pair.slave.store.hole is None, 30)
+            await pair.cluster.kill("c1")
+            await until(lambda: "schedule" in pair.slave.services.running(), 30)
+
+    run(scenario)

@@ -70,7 +70,7 @@ def test_a_lost_slave_repeats_only_what_it_may_have_delivered_when_it_acted(
     ],
 )
 def test_a_lost_slave_repeats_what_it_delivered_late_when_it_acted(came: float, allowed: bool) -> None:
-    met = Met("pause", Home.SLAVE, 100.0, 120.0), Met("pause", Home.MASTER, 89.0, 101.0)
+    met = Met("pause", Home.SLAVE, 100.0, 120.0, host="s"), Met("pause", Home.MASTER, 89.0, 101.0, host="m")
     counts, violations = judge([attrs.evolve(repeat(97.0, *met), came=(came, 112.0))])
     assert (dict(counts), bool(violations)) == ({"acting slave lost": 1} if allowed else {}, not allowed)
     # and no other row looks at when a message came
