@@ -18,7 +18,7 @@ from understudy.namesrv.registration_body import (
     read_queues,
     read_registration,
 )
-from understudy.namesrv.route_table import RegistrationResult, RouteTable
+from understudy.namesrv.route_table import MOST_BROKERS, RegistrationResult, RouteTable
 from understudy.namesrv.trust import is_its_own
 from understudy.namesrv.zone import ZONE_NAME
 from understudy.remoting.bodies import Reading, body_of, is_large
@@ -96,6 +96,10 @@ class BrokerRequests:
             body.filter_servers,
         )
         settings = self._settings.current
+        if self._table.full_for(cluster, name, address):
+            self._say("registration refused, there are too many brokers", broker=name, address=address)
+            remark = f"register broker failed: {len(self._table.live)} brokers are registered here, in {MOST_BROKERS} "
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"{remark}groups and clusters at most; stop some first", {})
         known = (cluster, address) in self._table.live
         result = self._table.register(
             event,

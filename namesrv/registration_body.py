@@ -28,6 +28,7 @@ FIRST_WITH_MAPPINGS_COMPRESSED = 413
 # could otherwise fill the memory.
 INFLATED_LIMIT_BYTES = FRAME_LIMIT_BYTES
 TOPICS_LIMIT = 100_000
+"""Most topics of one registration, in any form."""
 
 _INT = struct.Struct(">i")
 _ZLIB_FIRST_BYTE = b"\x78"
@@ -124,7 +125,10 @@ def version_of(value: Any) -> DataVersion:
 
 def _wrapper(fields: dict[str, Any], broker_name: str, servers: tuple[str, ...] | None) -> RegistrationBody:
     topics = {}
-    for key, value in _object(fields.get("topicConfigTable") or {}, "topicConfigTable").items():
+    table = _object(fields.get("topicConfigTable") or {}, "topicConfigTable")
+    if len(table) > TOPICS_LIMIT:
+        raise BodyError(f"{len(table)} topics are above the limit of {TOPICS_LIMIT}")
+    for key, value in table.items():
         config = _object(value, f"topic {key}")
         topics[_text(config.get("topicName") or key, "topicName")] = QueueData(
             broker_name,

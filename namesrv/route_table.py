@@ -32,6 +32,9 @@ from understudy.namesrv.records import (
 from understudy.namesrv.topic_table import TopicTable, without_write
 from understudy.namesrv.trust import defended, is_its_own, may_replace
 
+MOST_BROKERS = 10_000
+"""Brokers, groups of brokers, and clusters: more of each are refused."""
+
 
 @attrs.frozen
 class RegistrationResult:
@@ -75,6 +78,14 @@ class RouteTable:
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget *topic*, altogether or on the groups of one cluster; unknown ones are fine."""
         self.topics.delete(topic, None if cluster is None else list(self.clusters.get(cluster, ())))
+
+    def full_for(self, cluster: str, name: str, address: str) -> bool:
+        """Tell whether a broker is one more than :data:`MOST_BROKERS`, or its group or cluster is."""
+        if len(self.live) >= MOST_BROKERS and (cluster, address) not in self.live:
+            return True
+        if len(self.groups) >= MOST_BROKERS and name not in self.groups:
+            return True
+        return len(self.clusters) >= MOST_BROKERS and cluster not in self.clusters
 
     # -- registration -------------------------------------------------------------------------------------------
 
