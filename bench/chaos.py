@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from bench.load import arenas, attacks, port_attacks
 from bench.load.arenas import TOPIC, Arena, Place, Setting
 from bench.load.attacks import Attack, Strength
 from bench.load.beside import Beside, Measured, send_small
+from bench.load.effects import Effect, missing
 from bench.load.machine import QUIET_SHARE, others_share, ticks_now
 from bench.load.servers import Scale, Server, broker, make_topic
 from bench.load.turns import OUTSIDE, Turn
@@ -54,6 +56,7 @@ class Verdict:
         faults: what else is wrong.
         longest: the turn that held the event loop longest.
         others: the share of the machine that others took meanwhile, from 0 to 1.
+        effects: what shows that the attack was made.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Verdict:
     faults: list[str]
     longest: Turn = Turn(0.0, 0.0, 0.0, "")  # noqa: RUF009  # frozen
     others: float = 0.0
+    effects: list[Effect] = attrs.field(factory=list)
 
     def line(self) -> str:
         """Return the row of the report."""
@@ -73,6 +77,10 @@ class Verdict:
             f"most {self.measured.most_ms:8.2f} ms  acknowledged {len(self.measured.acknowledged):5}  "
             f"lost {self.lost:3}  memory {self.grown_mb:+7.0f} MB  {good}"
         )
+
+    def made(self) -> str:
+        """Return what the attack did."""
+        return "    " + ", ".join(map(str, self.effects))
 
 
 @attrs.frozen
@@ -101,8 +109,8 @@ KINDS = [
     Kind("frames", attacks.hostile_frames),
     Kind("bodies", attacks.hostile_bodies),
     Kind("floods", attacks.floods),
-    Kind("packets", attacks.packets, SOME_TOPICS),
-    Kind("slow readers", attacks.readers, SOME_TOPICS),
+    Kind("packets", attacks.packets(RequestCode.GET_ALL_TOPIC_CONFIG), SOME_TOPICS),
+    Kind("slow readers", attacks.readers(RequestCode.GET_ALL_TOPIC_CONFIG), SOME_TOPICS),
     Kind("half frames", attacks.half_frames),
     Kind("parked requests", attacks.parked_requests),
     Kind("descriptors", attacks.idle_peers, FEW_DESCRIPTORS),
@@ -144,17 +152,23 @@ def judge(kind: Kind, arena: Arena, strength: Strength, bound_ms: float) -> Verd
     with Beside(arena.port, arena.exchange) as beside:
         pids = [server.process.pid, beside.pid, *arena.pids]
         ticks = ticks_now(pids)
-        kind.work(server, strength)
+        effects, wrong = list[Effect](), list[str]()
+        try:
+            effects = kind.work(server, strength)
+        except Exception as error:  # whatever an attacked server does to its attacker: the other kinds are judged, too
+            wrong.append(f"the attack failed: {type(error).__name__}: {error}")
         grown, others = 0, 0.0
         with contextlib.suppress(OSError):
             grown = server.resident_bytes - before
             others = others_share(ticks, ticks_now(pids))
         time.sleep(0.3)
-    measured, faults = beside.measured, []
+    measured, faults = beside.measured, wrong or missing(effects)
     with contextlib.suppress(OSError):
         grown = max(grown, server.resident_bytes - before)
     if server.process.poll() is not None:
-        return Verdict(kind.name, measured, grown / 1e6, len(measured.acknowledged), ["the server ended"])
+        return Verdict(
+            kind.name, measured, grown / 1e6, len(measured.acknowledged), ["the server ended"], effects=effects
+        )
     lost = 0
     if arena.store_port:
         found, damaged = stored(arena.store_port)
@@ -176,7 +190,7 @@ def judge(kind: Kind, arena: Arena, strength: Strength, bound_ms: float) -> Verd
         faults.append(f"p99 above {bound_ms:g} ms")
     if grown > MEMORY_MB * 1e6:
         faults.append(f"memory grew by more than {MEMORY_MB} MB")
-    return Verdict(kind.name, measured, grown / 1e6, lost, faults, longest, others)
+    return Verdict(kind.name, measured, grown / 1e6, lost, faults, longest, others, effects)
 
 
 def attack(kind: Kind, strength: Strength, bound_ms: float) -> Verdict:
@@ -210,14 +224,17 @@ def small_disk(folder: Path) -> Iterator[bool]:
 def full_disk(strength: Strength, bound_ms: float) -> Verdict | None:
     """Judge a broker whose disk others fill and free again; ``None`` when no disk of its own may be had."""
 
-    def fill(server: Server, strength: Strength) -> None:
+    def fill(server: Server, strength: Strength) -> list[Effect]:
         other = folder / "disk" / "others"
         with contextlib.suppress(OSError), open(other, "wb", buffering=0) as file:
             while file.write(bytes(1 << 16)) == 1 << 16:
                 continue
         time.sleep(strength.seconds)
+        free = shutil.disk_usage(folder / "disk").free
+        taken = other.stat().st_size
         other.unlink()
         time.sleep(strength.seconds)
+        return [Effect("bytes of others", taken), Effect("bytes were not free", DISK_BYTES - free, DISK_BYTES - 8192)]
 
     keys: dict[str, object] = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 6000}
     keys |= {"maxHashSlotNum": 1000, "maxIndexNum": 4000}
@@ -237,6 +254,12 @@ def full_disk(strength: Strength, bound_ms: float) -> Verdict | None:
                 return verdict
 
 
+def calm(server: Server, strength: Strength) -> list[Effect]:
+    """The attack that is none."""
+    time.sleep(0.5)
+    return [Effect("half seconds of calm", 1)]
+
+
 def rotten_disk(strength: Strength, bound_ms: float) -> Verdict:
     """Judge a broker that finds damaged bytes in its log at a start: one message is gone, nothing is altered."""
     with tempfile.TemporaryDirectory() as name:
@@ -244,7 +267,7 @@ def rotten_disk(strength: Strength, bound_ms: float) -> Verdict:
         with broker(folder) as server:
             make_topic(server.port, TOPIC, 1)
             arena = Arena(server, server.port, send_small(TOPIC), server.port)
-            first = judge(Kind("before", lambda server, strength: time.sleep(0.5)), arena, strength, bound_ms)
+            first = judge(Kind("before", calm), arena, strength, bound_ms)
         victim = first.measured.acknowledged[len(first.measured.acknowledged) // 2]
         log = next((folder / "store" / "commitlog").iterdir())
         data = bytearray(log.read_bytes())
@@ -266,7 +289,8 @@ def rotten_disk(strength: Strength, bound_ms: float) -> Verdict:
             faults.append(f"the client failed: {', '.join(measured.failures)}")
         if damaged:
             faults.append("a damaged message was handed out")
-        return Verdict("rotten disk", measured, 0.0, len(lost), faults)
+        effects = [Effect("damaged bytes", 1), Effect("messages are gone for good", len(lost))]
+        return Verdict("rotten disk", measured, 0.0, len(lost), faults + missing(effects), effects=effects)
 
 
 def verdicts(wanted: list[str], strength: Strength, bound_ms: float) -> Iterator[Verdict]:
@@ -301,6 +325,7 @@ def main(arguments: list[str]) -> int:
     failed = 0
     for verdict in verdicts(options.kinds, strength, options.bound_ms):
         print(verdict.line(), flush=True)
+        print(verdict.made(), flush=True)
         failed += bool(verdict.faults)
     if failed:
         print(f"{failed} attacks did harm", file=sys.stderr)

@@ -1,21 +1,23 @@
-"""Attacks on a broker: each kind ends by itself within some seconds and leaves nothing behind."""
+"""Attacks on a broker: each kind ends by itself within some seconds, leaves nothing behind, and counts what it did."""
 
 from __future__ import annotations
 
 import contextlib
 import random
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
 
 import attrs
 
-from bench.load.broker_loads import oneway_floods, pipelined, slow_readers
-from bench.load.servers import Server, topic_name
-from bench.load.wire import Peer
+from bench.load.broker_loads import NO_CODE, oneway_flood, pipelined, slow_readers
+from bench.load.effects import Effect, come
+from bench.load.servers import BROKER_NAME, Server, topic_name
+from bench.load.wire import TIMEOUT_S, Peer, send_request
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import request
-from understudy.remoting.frame import encode
+from understudy.remoting.command import Command, request
+from understudy.remoting.frame import HEADER_LIMIT_BYTES, encode
 
 HEAD = struct.Struct(">iI")
 
@@ -38,12 +40,16 @@ class Strength:
     rounds: int = 3
 
 
-Attack = Callable[[Server, Strength], None]
+Attack = Callable[[Server, Strength], list[Effect]]
+"""Ends by itself, and returns what shows that it was made."""
+
+PULLS_EACH = 20
+"""Of each peer whose pulls wait."""
 
 
-def hostile_frames(server: Server, strength: Strength) -> None:
+def hostile_frames(server: Server, strength: Strength) -> list[Effect]:
     """Bytes that are no frames, or frames of impossible lengths; every connection is given up after one."""
-    source = random.Random(1)
+    source, came, ended = random.Random(1), 0, 0
     good = encode(request(RequestCode.GET_BROKER_RUNTIME_INFO))
     for _ in range(strength.rounds):
         for data in (
@@ -61,9 +67,22 @@ def hostile_frames(server: Server, strength: Strength) -> None:
             b"PROXY TCP4 999.1.1.1 2 3 4\r\n" + good,
         ):
             with contextlib.suppress(OSError), Peer(server.port) as peer:
-                peer.socket.settimeout(0.05)
-                peer.socket.sendall(data)
-                peer.socket.recv(1 << 16)
+                came += 1
+                ended += was_noticed(peer.socket, data, 0.05)
+    return [Effect("hostile peers came", came, 12 * strength.rounds), Effect("were hung up on", ended, came // 2)]
+
+
+def was_noticed(stream: socket.socket, data: bytes, patience_s: float) -> bool:
+    """Send *data* and return whether the server answers or hangs up within *patience_s* seconds."""
+    stream.settimeout(patience_s)
+    try:
+        stream.sendall(data)
+        stream.recv(1 << 16)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def hostile_values() -> Iterator[bytes]:
@@ -107,30 +126,29 @@ FIELDS = (
 )
 
 
-def hostile_bodies(server: Server, strength: Strength) -> None:
+def hostile_bodies(server: Server, strength: Strength) -> list[Effect]:
     """Every request code with every kind of bad body and bad fields."""
-    source = random.Random(2)
+    source, sent, noticed = random.Random(2), 0, 0
     bodies = list(hostile_values())
     for code in RequestCode:
         if code in HARMLESS_ONLY:
             continue
-        try:
-            with Peer(server.port) as peer:
-                peer.socket.settimeout(10)
-                for body in source.sample(bodies, strength.rounds):
-                    ext = {name: source.choice(ODD_TEXTS).replace("\ud800", "?") for name in FIELDS}
-                    command = request(code, ext, body)
-                    command.ext = ext if source.random() < 0.8 else None
-                    peer.send(command)
-                    peer.socket.settimeout(0.2)
-                    peer.socket.recv(1 << 16)
-        except OSError:
-            continue  # not answered, or closed: both are fine as long as others are served
+        with contextlib.suppress(OSError), Peer(server.port) as peer:
+            for body in source.sample(bodies, strength.rounds):
+                ext = {name: source.choice(ODD_TEXTS).replace("\ud800", "?") for name in FIELDS}
+                command = request(code, ext, body)
+                command.ext = ext if source.random() < 0.8 else None
+                sent += 1
+                noticed += was_noticed(peer.socket, encode(command), 0.2)  # or not: fine if others are served
+    return [
+        Effect("hostile bodies came", sent, len(RequestCode) * 9 // 10),
+        Effect("were answered", noticed, sent // 2),
+    ]
 
 
-def half_frames(server: Server, strength: Strength) -> None:
+def half_frames(server: Server, strength: Strength) -> list[Effect]:
     """Peers that begin the largest request there is, wait, and leave."""
-    head = HEAD.pack((16 << 20) - 8, 2) + b"{}"
+    head, began = HEAD.pack((16 << 20) - 8, 2) + b"{}", time.monotonic()
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(Peer(server.port)) for _ in range(strength.peers)]
         for peer in peers:
@@ -141,42 +159,97 @@ def half_frames(server: Server, strength: Strength) -> None:
         while time.monotonic() < until:
             for peer in peers:
                 with contextlib.suppress(OSError):
-                    peer.socket.send(bytes(1 << 16))
+                    peer.socket.send(bytes(1 << 18))
             time.sleep(0.01)
+        return [come("bytes of requests waited", lambda: server.waited(began).incoming, 4 << 20)]
 
 
-def parked_requests(server: Server, strength: Strength) -> None:
-    """Pulls with large headers that wait for ever, of peers that leave."""
+def parked_requests(server: Server, strength: Strength) -> list[Effect]:
+    """Pulls with headers of the largest size that wait for ever, of peers that leave."""
     ext = {"consumerGroup": "greedy", "topic": topic_name(1), "queueId": "0", "queueOffset": "0", "maxMsgNums": "32"}
     ext |= {"sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "1000000000000", "subVersion": "0"}
-    ext |= {"subscription": "a" * 500_000, "expressionType": "TAG", "junk": "x" * 400_000}
+    ext |= {"subscription": "a" * 100_000, "expressionType": "TAG", "bname": BROKER_NAME, "junk": ""}
+    # The number of a request may have more digits than that of the first one.
+    spare = HEADER_LIMIT_BYTES - header_bytes(request(RequestCode.PULL_MESSAGE, ext)) - 10
+    ext["junk"] = "x" * spare
+    sent = answered = 0
     with contextlib.ExitStack() as stack:
-        for _ in range(strength.peers // 20):
+        peers = []
+        for _ in range(strength.peers // 2):
             peer = stack.enter_context(Peer(server.port))
-            with contextlib.suppress(OSError):
-                peer.send(*(request(RequestCode.PULL_MESSAGE, ext) for _ in range(20)))
+            peer.send(*(request(RequestCode.PULL_MESSAGE, ext) for _ in range(PULLS_EACH)))
+            peers.append(peer)
+            sent += PULLS_EACH
+        for peer in peers:  # what is answered now was handed on after the pulls before it
+            peer.ask(NO_CODE)
         time.sleep(strength.seconds / 2)
+        for peer in peers:
+            answered += peer.kept_answers()
+    return [Effect("large pulls waited", sent - answered, PULLS_EACH), Effect("refused", answered, 0)]
 
 
-def idle_peers(server: Server, strength: Strength) -> None:
-    """More peers than the broker has descriptors, all of them idle."""
+def header_bytes(command: Command) -> int:
+    """Return the size of the header of *command*."""
+    return HEAD.unpack_from(encode(command))[1] & 0xFFFFFF
+
+
+def idle_peers(server: Server, strength: Strength) -> list[Effect]:
+    """More peers than the server has descriptors, all of them idle."""
+    limit, came = server.descriptors[1], 0
     with contextlib.ExitStack() as stack:
-        for _ in range(4 * strength.peers):
+        for _ in range(limit + strength.peers):
             with contextlib.suppress(OSError):
                 stack.enter_context(Peer(server.port))
+                came += 1
         time.sleep(strength.seconds)
+        # A server keeps descriptors for its files.
+        opened = come("descriptors were open", lambda: server.descriptors[0], limit * 2 // 5)
+        return [Effect("idle peers came", came, limit + 1), opened]
 
 
-def floods(server: Server, strength: Strength) -> None:
+def floods(server: Server, strength: Strength) -> list[Effect]:
     """One-way messages as fast as ten peers can send them."""
-    oneway_floods(server)
+    before = stored_so_far(server.port)
+    oneway_flood(server, strength.seconds)
+    return [Effect("messages were stored", stored_so_far(server.port) - before, int(2_000 * strength.seconds))]
 
 
-def packets(server: Server, strength: Strength) -> None:
-    """Hundreds of requests with large answers in one packet."""
-    pipelined(RequestCode.GET_ALL_TOPIC_CONFIG, 300)(server)
+def stored_so_far(port: int) -> int:
+    """Store a message where floods do, and return its offset. Raises ``RuntimeError``: it is refused for good."""
+    until = time.monotonic() + TIMEOUT_S
+    with Peer(port) as peer:
+        while True:
+            command = send_request(topic_name(3), b"x", broker=BROKER_NAME)
+            peer.send(command)
+            answer = peer.wait(command)
+            if not answer.code:
+                return int((answer.ext or {})["queueOffset"])
+            if time.monotonic() > until:
+                raise RuntimeError(f"a message is refused: {answer.code} {answer.remark}")
+            time.sleep(0.05)
 
 
-def readers(server: Server, strength: Strength) -> None:
-    """Peers that ask for much and read next to nothing."""
-    slow_readers(server)
+def packets(code: int, count: int = 300) -> Attack:
+    """Return the attack of hundreds of requests with large answers in one packet."""
+
+    def work(server: Server, strength: Strength) -> list[Effect]:
+        began = time.monotonic()
+        pipelined(code, count, strength.seconds)(server)
+        return [Effect("bytes of answers waited", server.waited(began).outgoing, 1 << 18)]
+
+    return work
+
+
+def readers(code: int, count: int = 20) -> Attack:
+    """Return the attack of peers that ask for much, *count* times, and read next to nothing."""
+
+    def work(server: Server, strength: Strength) -> list[Effect]:
+        began = time.monotonic()
+
+        def waited() -> Effect:
+            time.sleep(strength.seconds)
+            return come("bytes of answers waited", lambda: server.waited(began).outgoing, 4 << 20)
+
+        return [slow_readers(server, request(code), count, waited)]
+
+    return work

@@ -68,7 +68,7 @@ BOUNDS = [
     _chaos("twenty slow readers", "memory 1.5 GB", "slow readers"),
     _scale("twenty slow readers beside a small sender", "twenty slow readers"),
     _chaos("requests of 16 MiB that are never finished", "memory 1.5 GB", "half frames"),
-    _chaos("waiting pulls with headers of a megabyte", "memory 1.5 GB", "parked requests"),
+    _chaos("waiting pulls with headers of the largest size", "memory 1.5 GB", "parked requests"),
     Bound(
         "what waits, all peers together",
         "totals, the greedy are refused first",

@@ -6,9 +6,10 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-from bench.load.servers import Server, group_name, make_topic, topic_name
-from bench.load.wire import Peer, send_request
+from bench.load.servers import BROKER_NAME, Server, group_name, make_topic, topic_name
+from bench.load.wire import TIMEOUT_S, Peer, send_request
 from understudy.broker.topics import QUEUE_LIMIT
 from understudy.format.batch import encode_batch
 from understudy.remoting.codes import RequestCode
@@ -28,6 +29,7 @@ FLOODS = 10
 SLOW_READERS = 20
 
 Load = Callable[[Server], None]
+T = TypeVar("T")
 
 
 def asked(code: int, ext: dict[str, str] | None = None, peers: int = 3) -> Load:
@@ -47,13 +49,13 @@ def asked(code: int, ext: dict[str, str] | None = None, peers: int = 3) -> Load:
     return work
 
 
-def pipelined(code: int, count: int = 100) -> Load:
+def pipelined(code: int, count: int = 100, seconds: float = 0.0) -> Load:
     """Return the load of a peer that sends many requests in one packet and reads the answers slowly."""
 
     def work(server: Server) -> None:
         with Peer(server.port) as peer:
             peer.send(*(request(code) for _ in range(count)))
-            until = time.monotonic() + SECONDS
+            until = time.monotonic() + (seconds or SECONDS)
             while time.monotonic() < until:
                 peer.socket.recv(64 << 10)
                 time.sleep(0.001)
@@ -61,12 +63,19 @@ def pipelined(code: int, count: int = 100) -> Load:
     return work
 
 
-def slow_readers(server: Server) -> None:
+def slow_readers(server: Server, asked: Command, count: int, wait: Callable[[], T]) -> T:
+    """Ask the same *count* times as each of some peers that read nothing while *wait* is called; return its value."""
+    data = _frame(asked) * count
     with contextlib.ExitStack() as stack:
         for _ in range(SLOW_READERS):
             peer = stack.enter_context(Peer(server.port, small_buffer=True))
-            peer.send(*(request(RequestCode.GET_ALL_TOPIC_CONFIG) for _ in range(20)))
-        time.sleep(SECONDS)
+            with contextlib.suppress(ConnectionError):  # it may have asked for too much already
+                peer.socket.sendall(data)
+        return wait()
+
+
+def slow_readers_of_topics(server: Server) -> None:
+    slow_readers(server, request(RequestCode.GET_ALL_TOPIC_CONFIG), 20, lambda: time.sleep(SECONDS))
 
 
 def heartbeat(client: str, producers: list[str], consumers: list[str], topic: str = "") -> Command:
@@ -134,18 +143,34 @@ def woken_pulls(server: Server) -> None:
         time.sleep(SECONDS)
 
 
-def oneway_floods(server: Server) -> None:
-    data = b"".join(_frame(send_request(topic_name(3), b"x" * 50, oneway=True)) for _ in range(2_000))
+def oneway_flood(server: Server, seconds: float = SECONDS) -> None:
+    """Send one-way messages for *seconds*, and wait until what was sent is read."""
+    data = b"".join(
+        _frame(send_request(topic_name(3), b"x" * 50, oneway=True, broker=BROKER_NAME)) for _ in range(2_000)
+    )
+    flooded(server, data, seconds)
+
+
+def flooded(server: Server, data: bytes, seconds: float) -> None:
+    """Send *data*, whole requests, again and again from some peers, and wait until a last one of each is answered."""
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(Peer(server.port)) for _ in range(FLOODS)]
         for peer in peers:
             peer.socket.setblocking(False)
-        until, at = time.monotonic() + SECONDS, [0] * FLOODS
+        until, at = time.monotonic() + seconds, [0] * FLOODS
         while time.monotonic() < until:
             for number, peer in enumerate(peers):
                 with contextlib.suppress(BlockingIOError):
                     at[number] = (at[number] + peer.socket.send(data[at[number] :])) % len(data)
             time.sleep(0.001)
+        for begun, peer in zip(at, peers, strict=True):
+            peer.socket.settimeout(TIMEOUT_S)
+            peer.socket.sendall(data[begun:] if begun else b"")
+            peer.ask(NO_CODE)
+
+
+NO_CODE = 29_999
+"""No server knows it: it is answered at once, after everything that came before it."""
 
 
 def _frame(command: Command) -> bytes:
@@ -349,13 +374,13 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("100,000 queues locked and unlocked (41, 42)", many_locks, _nothing),
     ("a group of 10,000 subscriptions (34, 203)", many_subscriptions, _nothing),
     ("requests in one packet", pipelined(RequestCode.GET_ALL_TOPIC_CONFIG), _nothing),
-    ("twenty slow readers", slow_readers, _nothing),
+    ("twenty slow readers", slow_readers_of_topics, _nothing),
     ("2,000 clients close at once", many_clients, _nothing),
     ("all producers (328)", asked(RequestCode.GET_ALL_PRODUCER_INFO), _nothing),
     ("20,000 producer groups of a client", many_producer_groups, _nothing),
     ("5,000 consumer groups of a client", many_consumer_groups, _nothing),
     ("20,000 waiting pulls woken", woken_pulls, _nothing),
-    ("one-way floods", oneway_floods, _nothing),
+    ("one-way floods", oneway_flood, _nothing),
     ("batches of 60,000 messages", giant_batches, _nothing),
     ("queries for a key of 2,000,000 messages (12)", one_key_queries, fill_one_key),
     ("10,000 entries of a queue (321)", asked(RequestCode.QUERY_CONSUME_QUEUE, _ENTRIES, 1), fill_one_key),

@@ -10,7 +10,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from bench.load import proxy_loads
-from bench.load.attacks import Attack, Strength, floods, half_frames, hostile_bodies, hostile_frames, parked_requests
+from bench.load.attacks import (
+    Attack,
+    Strength,
+    floods,
+    half_frames,
+    hostile_bodies,
+    hostile_frames,
+    parked_requests,
+    was_noticed,
+)
+from bench.load.effects import Effect, come
 from bench.load.grpc_wire import PREAMBLE
 from bench.load.servers import Server
 from understudy.ha import wire
@@ -18,6 +28,8 @@ from understudy.ha.switch.frames import Report, SlaveHandshake
 
 TLS_HELLO = bytes.fromhex("160301020001000001fc0303") + bytes(300)
 PATIENCE_S = 0.05
+LEAST_MS = 20
+"""Processor time that the dearest loads of a proxy cost it at least, each."""
 _FAST_PEERS = 20
 
 REPLICATION = [
@@ -74,16 +86,20 @@ GRPC = [
 def played(data: Sequence[bytes]) -> Attack:
     """Return the attack of peers that send each of *data* whole, in pieces, and leave in the middle of it."""
 
-    def work(server: Server, strength: Strength) -> None:
+    def work(server: Server, strength: Strength) -> list[Effect]:
+        came = noticed = 0
         for _ in range(strength.rounds):
             for each in data:
                 for size, stays in ((len(each) or 1, True), (7, True), (len(each) // 2 or 1, False)):
                     with contextlib.suppress(OSError), _connected(server) as peer:
-                        for at in range(0, min(len(each), 50 * size), size):
-                            peer.sendall(each[at : at + size])
-                            if not stays:
-                                break
-                        peer.recv(1 << 16)
+                        came += 1
+                        whole = each[: 50 * size] if stays else each[:size]
+                        last = max(len(whole) - size, 0)
+                        for at in range(0, last, size):
+                            peer.sendall(whole[at : at + size])
+                        noticed += was_noticed(peer, whole[last:], PATIENCE_S)
+        all_of_them = 3 * len(data) * strength.rounds
+        return [Effect("hostile peers came", came, all_of_them), Effect("were noticed", noticed, all_of_them // 10)]
 
     return work
 
@@ -91,16 +107,17 @@ def played(data: Sequence[bytes]) -> Attack:
 def crowd(data: Callable[[int], bytes]) -> Attack:
     """Return the attack of very many peers that come again and again, send *data* of their number, and wait."""
 
-    def work(server: Server, strength: Strength) -> None:
-        until = time.monotonic() + strength.seconds
+    def work(server: Server, strength: Strength) -> list[Effect]:
+        until, came = time.monotonic() + strength.seconds, 0
         while True:
             with contextlib.ExitStack() as stack:
                 for number in range(4 * strength.peers):
                     with contextlib.suppress(OSError):
                         peer = stack.enter_context(_connected(server))
                         peer.sendall(data(number))
+                        came += 1
                 if time.monotonic() > until:
-                    return
+                    return [Effect("peers of a crowd came", came, 2 * strength.peers)]
 
     return work
 
@@ -108,7 +125,7 @@ def crowd(data: Callable[[int], bytes]) -> Attack:
 def deaf(data: bytes, again: bytes = b"") -> Attack:
     """Return the attack of peers that ask for much by *data*, go on to say *again*, and never read."""
 
-    def work(server: Server, strength: Strength) -> None:
+    def work(server: Server, strength: Strength) -> list[Effect]:
         with contextlib.ExitStack() as stack:
             peers = []
             for _ in range(strength.peers // 4):
@@ -123,6 +140,7 @@ def deaf(data: bytes, again: bytes = b"") -> Attack:
                     with contextlib.suppress(OSError):
                         peer.send(again)
                 time.sleep(0.01)
+            return [come("deaf peers were answered or hung up on", lambda: sum(map(_noticed, peers)), 1)]
 
     return work
 
@@ -130,16 +148,17 @@ def deaf(data: bytes, again: bytes = b"") -> Attack:
 def drip(data: bytes) -> Attack:
     """Return the attack of peers that send *data* byte by byte, as slow as they dare."""
 
-    def work(server: Server, strength: Strength) -> None:
+    def work(server: Server, strength: Strength) -> list[Effect]:
         with contextlib.ExitStack() as stack:
             peers = [stack.enter_context(_connected(server)) for _ in range(strength.peers)]
-            until, at = time.monotonic() + strength.seconds, 0
+            until, at, taken = time.monotonic() + strength.seconds, 0, 0
             while time.monotonic() < until:
                 for peer in peers:
                     with contextlib.suppress(OSError):
-                        peer.sendall(data[at % len(data) : at % len(data) + 1])
+                        taken += peer.send(data[at % len(data) : at % len(data) + 1])
                 at += 1
                 time.sleep(0.05)
+            return [Effect("bytes came one by one", taken, 2 * strength.peers)]
 
     return work
 
@@ -147,21 +166,23 @@ def drip(data: bytes) -> Attack:
 def quick(data: bytes) -> Attack:
     """Return the attack of peers that connect, send *data*, and leave, as fast as they can."""
 
-    def work(server: Server, strength: Strength) -> None:
-        until = time.monotonic() + strength.seconds
+    def work(server: Server, strength: Strength) -> list[Effect]:
+        until, came = time.monotonic() + strength.seconds, 0
         while time.monotonic() < until:
             with contextlib.ExitStack() as stack:
                 for _ in range(_FAST_PEERS):
                     with contextlib.suppress(OSError):
                         stack.enter_context(_connected(server)).sendall(data)
+                        came += 1
+        return [Effect("peers came and left", came, 5 * _FAST_PEERS)]
 
     return work
 
 
-def noise(server: Server, strength: Strength) -> None:
+def noise(server: Server, strength: Strength) -> list[Effect]:
     """Random bytes of random lengths."""
     source = random.Random(3)
-    played([source.randbytes(source.choice((1, 4, 8, 12, 16, 20, 36, 500, 20_000))) for _ in range(20)])(
+    return played([source.randbytes(source.choice((1, 4, 8, 12, 16, 20, 36, 500, 20_000))) for _ in range(20)])(
         server, strength
     )
 
@@ -169,9 +190,8 @@ def noise(server: Server, strength: Strength) -> None:
 def all_of(*attacks: Attack) -> Attack:
     """Return the attack of one after the other."""
 
-    def work(server: Server, strength: Strength) -> None:
-        for each in attacks:
-            each(server, strength)
+    def work(server: Server, strength: Strength) -> list[Effect]:
+        return [effect for each in attacks for effect in each(server, strength)]
 
     return work
 
@@ -179,13 +199,28 @@ def all_of(*attacks: Attack) -> Attack:
 def by_load(*names: str) -> Attack:
     """Return the attack of the loads of a proxy whose names hold one of *names*."""
 
-    def work(server: Server, strength: Strength) -> None:
+    def work(server: Server, strength: Strength) -> list[Effect]:
+        effects = []
         for name, load, prepare in proxy_loads.LOADS:
             if any(each in name for each in names):
                 prepare(server)
+                before = server.processor_ms
                 load(server)
+                effects.append(Effect(f"ms of the processor went to {name}", server.processor_ms - before, LEAST_MS))
+        return effects
 
     return work
+
+
+def _noticed(peer: socket.socket) -> bool:
+    """Tell whether something has come that was not read, or the end."""
+    try:
+        peer.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @contextlib.contextmanager

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import attrs
 
-from bench.load.turns import Turn, command, read_turns
+from bench.comparison.processes import cpu_seconds
+from bench.load.turns import Turn, command, read_turns, waits_of
+from bench.load.waits import Waited, read_waits
 from bench.load.wire import Peer
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -64,6 +66,22 @@ class Server:
     def long_turns(self, since: float) -> list[Turn]:
         """Return the long turns of its event loop that ended after *since*, monotonic seconds."""
         return read_turns(self.turns, since)
+
+    def waited(self, since: float) -> Waited:
+        """Return the most that waited in it at a time after *since*, monotonic seconds."""
+        return read_waits(waits_of(self.turns), since)
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """Descriptors that it has open now, and how many it may have."""
+        own = Path(f"/proc/{self.process.pid}")
+        (row,) = [line for line in (own / "limits").read_text().splitlines() if line.startswith("Max open files")]
+        return len(list((own / "fd").iterdir())), int(row.split()[3])
+
+    @property
+    def processor_ms(self) -> int:
+        """Processor time that it has used so far."""
+        return int(cpu_seconds(self.process.pid) * 1000)
 
     def last_words(self) -> str:
         """Return the last line of its log."""

@@ -19,6 +19,7 @@ from typing import TextIO, cast
 import attrs
 import trio
 
+from bench.load.waits import Waits
 from understudy.runtime.loop_watch import innermost
 
 NOTED_S = 0.001
@@ -48,10 +49,16 @@ class Turn:
 
 
 class Turns(trio.abc.Instrument):
-    """Writes a line for each turn that is longer than :data:`NOTED_S`."""
+    """Writes a line for each turn that is longer than :data:`NOTED_S`.
 
-    def __init__(self, file: TextIO) -> None:
+    Args:
+        file: for the lines.
+        looked: called with the time, monotonic seconds, at each look of the thread beside the loop.
+    """
+
+    def __init__(self, file: TextIO, looked: Callable[[float], None] = lambda now: None) -> None:
         self._file = file
+        self._looked = looked
         self._loop = 0
         self._began = 0.0  # of the turn that is going on; 0 between two
         self._processor = 0.0
@@ -88,6 +95,7 @@ class Turns(trio.abc.Instrument):
             time.sleep(LOOK_S)
             # To wake up needs the lock; what the others used meanwhile, beyond the sleep, they used while they held it.
             ended = time.monotonic()
+            self._looked(ended)
             kept = time.process_time() - used - (time.clock_gettime(loop) - own) - LOOK_S
             if kept > LOOK_S:
                 self._file.write(f"{ended:.6f} {kept * 1000:.3f} {(ended - before) * 1000:.3f} {OUTSIDE}\n")
@@ -113,16 +121,23 @@ def command(path: Path, program: str) -> list[str]:
     return [sys.executable, "-m", "bench.load.turns", str(path), program]
 
 
+def waits_of(path: Path) -> Path:
+    """Return the file of what waits beside that of the turns."""
+    return path.with_suffix(".waits")
+
+
 def main(arguments: list[str]) -> int:
     """Run the program that *arguments* name after the file, with its own arguments."""
     path, name, *rest = arguments
     (program,) = entry_points(group="console_scripts", name=name)
     start = cast("Callable[[list[str]], int]", program.load())
-    with open(path, "w", buffering=1) as file:
+    with open(path, "w", buffering=1) as file, waits_of(Path(path)).open("w", buffering=1) as beside:
+        waits = Waits(beside)
+        waits.watch()
         run: Callable[..., object] = trio.run
 
         def measured(work: Callable[..., Awaitable[object]], *values: object, **options: object) -> object:
-            instruments = [*cast("list[object]", options.pop("instruments", [])), Turns(file)]
+            instruments = [*cast("list[object]", options.pop("instruments", [])), Turns(file, waits.look)]
             return run(work, *values, **options, instruments=instruments)
 
         trio.run = measured  # type: ignore[assignment]  # for every way in which a program starts its loop

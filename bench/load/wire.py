@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Sequence
@@ -53,10 +54,22 @@ class Peer:
             data = self.socket.recv(1 << 20)
             if not data:
                 raise ConnectionResetError("closed by the server")
-            for answer in self._reader.feed(data):
-                if answer.is_response:
-                    self._answers[answer.opaque or 0] = answer
+            self._keep(data)
         return self._answers.pop(wanted)
+
+    def kept_answers(self) -> int:
+        """Take what the server has sent so far; return how many answers there are that nobody waited for."""
+        self.socket.setblocking(False)
+        with contextlib.suppress(OSError):
+            while data := self.socket.recv(1 << 20):
+                self._keep(data)
+        self.socket.settimeout(TIMEOUT_S)
+        return len(self._answers)
+
+    def _keep(self, data: bytes) -> None:
+        for answer in self._reader.feed(data):
+            if answer.is_response:
+                self._answers[answer.opaque or 0] = answer
 
     def ask_all(self, *commands: Command) -> list[Command]:
         """Send requests in one go and return their answers."""

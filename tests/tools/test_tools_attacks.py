@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -69,12 +70,13 @@ def test_a_message_that_rots_on_the_disk_costs_itself_alone() -> None:
 def test_the_judge_sees_lost_messages_and_slowness(monkeypatch: pytest.MonkeyPatch) -> None:
     from bench import chaos
     from bench.load.attacks import Strength
+    from bench.load.effects import Effect
     from bench.load.servers import Server
     from bench.load.wire import Peer
 
-    def forget(server: Server, strength: Strength) -> None:
+    def forget(server: Server, strength: Strength) -> list[Effect]:
         with Peer(server.port) as peer:
-            assert 0 == peer.ask(215, {"topic": chaos.TOPIC}).code
+            return [Effect("topics were deleted", peer.ask(215, {"topic": chaos.TOPIC}).code == 0)]
 
     monkeypatch.setattr(chaos, "QUIET_SHARE", 1.0)
     verdict = chaos.attack(chaos.Kind("forget", forget), Strength(0.5, 100, 1), 0.001)
@@ -92,3 +94,33 @@ def test_the_judge_sees_what_holds_the_loop_and_leaves_a_p99_to_quiet_machines(m
     (kind,) = [kind for kind in chaos.KINDS if kind.name == "frames"]
     (fault,) = chaos.attack(kind, Strength(0.1, 10, 1), 0.001).faults
     assert fault.startswith("HELD THE LOOP above 0 ms")
+
+
+def test_an_attack_that_is_refused_at_the_door_fails_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import chaos
+    from bench.load import attacks
+    from bench.load.attacks import Strength
+    from bench.load.effects import Effect, missing
+
+    assert ["NO ATTACK: nothing shows that it was made"] == missing([])
+    assert ["NO ATTACK: 4 pulls, of at least 5"] == missing([Effect("pulls", 4, 5), Effect("peers", 1)])
+    (kind,) = [kind for kind in chaos.KINDS if kind.name == "parked requests"]
+    monkeypatch.setattr(attacks, "HEADER_LIMIT_BYTES", 900_000)
+    fault = chaos.attack(kind, Strength(0.1, 10, 1), LENIENT_MS).faults[0]
+    assert fault.startswith(("the attack failed: ", "NO ATTACK: "))
+
+
+def test_what_waits_in_a_server_is_seen(tmp_path: Path) -> None:
+    from bench.load.servers import broker
+    from bench.load.wire import Peer
+
+    with broker(tmp_path) as server, Peer(server.port) as peer:
+        began = time.monotonic()
+        peer.socket.sendall((8 << 20).to_bytes(4, "big") + (20).to_bytes(4, "big") + bytes(3 << 20))
+        until = began + 10
+        while server.waited(began).incoming < 3 << 20 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert 3 << 20 <= server.waited(began).incoming < 4 << 20
+        assert 0 == server.waited(time.monotonic() + 60).incoming
+        opened, limit = server.descriptors
+        assert 10 < opened < limit
