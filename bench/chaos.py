@@ -51,7 +51,7 @@ class Verdict:
     Attributes:
         name: of the attack.
         measured: what the normal client saw.
-        grown_mb: memory of the server, after and during the attack, less that before.
+        grown_mb: the most memory that the server used at a time, during the attack and after it, less that before.
         lost: acknowledged messages that cannot be read.
         faults: what else is wrong.
         longest: the turn that held the event loop longest.
@@ -149,6 +149,7 @@ def judge(kind: Kind, arena: Arena, strength: Strength, bound_ms: float) -> Verd
     """Attack a server beside a normal client and judge what came of it."""
     server = arena.server
     before, began = server.resident_bytes, time.monotonic()
+    server.forget_peak()
     with Beside(arena.port, arena.exchange) as beside:
         pids = [server.process.pid, beside.pid, *arena.pids]
         ticks = ticks_now(pids)
@@ -157,18 +158,12 @@ def judge(kind: Kind, arena: Arena, strength: Strength, bound_ms: float) -> Verd
             effects = kind.work(server, strength)
         except Exception as error:  # whatever an attacked server does to its attacker: the other kinds are judged, too
             wrong.append(f"the attack failed: {type(error).__name__}: {error}")
-        grown, others = 0, 0.0
-        with contextlib.suppress(OSError):
-            grown = server.resident_bytes - before
-            others = others_share(ticks, ticks_now(pids))
+        others = others_share(ticks, ticks_now(pids))
         time.sleep(0.3)
     measured, faults = beside.measured, wrong or missing(effects)
-    with contextlib.suppress(OSError):
-        grown = max(grown, server.resident_bytes - before)
     if server.process.poll() is not None:
-        return Verdict(
-            kind.name, measured, grown / 1e6, len(measured.acknowledged), ["the server ended"], effects=effects
-        )
+        return Verdict(kind.name, measured, 0.0, len(measured.acknowledged), ["the server ended"], effects=effects)
+    grown = server.peak_bytes - before
     lost = 0
     if arena.store_port:
         found, damaged = stored(arena.store_port)

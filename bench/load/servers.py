@@ -7,14 +7,14 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 
 from bench.comparison.processes import cpu_seconds
-from bench.load.turns import Turn, command, read_turns, waits_of
+from bench.load.turns import WITHOUT_VARIABLE, Turn, command, read_turns, waits_of
 from bench.load.waits import Waited, read_waits
 from bench.load.wire import Peer
 from understudy.testkit.port_blocks import PortBlocks
@@ -63,6 +63,17 @@ class Server:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def forget_peak(self) -> None:
+        """Begin a new :attr:`peak_bytes`."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most memory that it has used at a time since :meth:`forget_peak`, or its start."""
+        rows = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        (row,) = [row for row in rows if row.startswith("VmHWM:")]
+        return int(row.split()[1]) * 1024
+
     def long_turns(self, since: float) -> list[Turn]:
         """Return the long turns of its event loop that ended after *since*, monotonic seconds."""
         return read_turns(self.turns, since)
@@ -110,6 +121,7 @@ def broker(
     keys: Mapping[str, object] | None = None,
     descriptors: int = 0,
     name_server_port: int = 1,
+    without: Sequence[str] = (),
 ) -> Iterator[Server]:
     """Run a broker until the block ends.
 
@@ -119,6 +131,7 @@ def broker(
         keys: of its configuration.
         descriptors: its hard limit of descriptors; 0 leaves what there is.
         name_server_port: of its name server; nobody listens on the default.
+        without: bounds that it shall not have, see ``without.py``.
     """
     store = folder / "store"
     values: dict[str, object] = {
@@ -138,25 +151,41 @@ def broker(
     with PortBlocks(PORTS) as blocks:
         port = blocks.middles(1)[0]
         values |= {"listenPort": port, "haListenPort": port + 1, "metricsPromExporterPort": port + 2}
-        conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-        with _running("mqbroker", arguments, folder, port, descriptors) as server:
+        _write_keys(conf, values)
+        with _running("mqbroker", arguments, folder, port, descriptors, without=without) as server:
             yield server
 
 
 @contextmanager
-def name_server(folder: Path) -> Iterator[Server]:
-    """Run a name server until the block ends."""
+def name_server(
+    folder: Path,
+    *,
+    keys: Mapping[str, object] | None = None,
+    descriptors: int = 0,
+    without: Sequence[str] = (),
+) -> Iterator[Server]:
+    """Run a name server until the block ends; arguments as of :func:`broker`."""
     conf = folder / "namesrv.conf"
     with PortBlocks(10) as blocks:
         (port,) = blocks.middles(1)
-        conf.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={folder}/kvConfig.json\n")
-        with _running("mqnamesrv", ["-c", str(conf)], folder, port, 0) as server:
+        values = {"listenPort": port, "bindAddress": "127.0.0.1", "kvConfigPath": folder / "kvConfig.json"}
+        _write_keys(conf, {**values, **(keys or {})})
+        with _running("mqnamesrv", ["-c", str(conf)], folder, port, descriptors, without=without) as server:
             yield server
 
 
 @contextmanager
-def controller(folder: Path) -> Iterator[Server]:
-    """Run a controller, the only one of its group, until the block ends."""
+def controller(
+    folder: Path,
+    *,
+    keys: Mapping[str, object] | None = None,
+    descriptors: int = 0,
+    without: Sequence[str] = (),
+) -> Iterator[Server]:
+    """Run a controller, the only one of its group, until the block ends; arguments as of :func:`broker`.
+
+    Its members would talk at the port after the one that the server names.
+    """
     conf = folder / "controller.conf"
     with PortBlocks(20) as blocks:
         (port,) = blocks.middles(1)
@@ -169,9 +198,13 @@ def controller(folder: Path) -> Iterator[Server]:
             "configStorePath": folder / "controller.properties",
             "controllerLogFile": "off",
         }
-        conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-        with _running("mqcontroller", ["-c", str(conf)], folder, port, 0) as server:
+        _write_keys(conf, {**values, **(keys or {})})
+        with _running("mqcontroller", ["-c", str(conf)], folder, port, descriptors, without=without) as server:
             yield server
+
+
+def _write_keys(conf: Path, values: Mapping[str, object]) -> None:
+    conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
 
 
 @contextmanager
@@ -203,7 +236,13 @@ def console(folder: Path, name_server_port: int) -> Iterator[Server]:
 
 @contextmanager
 def _running(
-    program: str, arguments: list[str], folder: Path, port: int, descriptors: int, up: str = "success"
+    program: str,
+    arguments: list[str],
+    folder: Path,
+    port: int,
+    descriptors: int,
+    up: str = "success",
+    without: Sequence[str] = (),
 ) -> Iterator[Server]:
     errors, held = folder / f"{program}.log", folder / f"{program}.turns"
 
@@ -217,7 +256,7 @@ def _running(
             stderr=log,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "HOME": str(folder)},
+            env={**os.environ, "HOME": str(folder), WITHOUT_VARIABLE: " ".join(without)},
             preexec_fn=limited if descriptors else None,
         )
     try:

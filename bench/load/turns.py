@@ -8,6 +8,8 @@ beside it looks who holds Python's lock: a worker that computes in one call with
 from __future__ import annotations
 
 import gc
+import importlib
+import os
 import sys
 import threading
 import time
@@ -27,6 +29,8 @@ NOTED_S = 0.001
 LOOK_S = 0.004
 """Between two looks of the thread that sees where the loop is; a turn that is older than that is one it can name."""
 
+WITHOUT_VARIABLE = "UNDERSTUDY_BENCH_WITHOUT"
+"""In the environment: names of bounds that the program shall not have (``without.py``)."""
 
 OUTSIDE = "a worker thread that kept Python's lock"
 
@@ -129,6 +133,8 @@ def waits_of(path: Path) -> Path:
 def main(arguments: list[str]) -> int:
     """Run the program that *arguments* name after the file, with its own arguments."""
     path, name, *rest = arguments
+    if os.environ.get(WITHOUT_VARIABLE):
+        importlib.import_module("bench.load.without").leave_out(os.environ[WITHOUT_VARIABLE])
     (program,) = entry_points(group="console_scripts", name=name)
     start = cast("Callable[[list[str]], int]", program.load())
     with open(path, "w", buffering=1) as file, waits_of(Path(path)).open("w", buffering=1) as beside:

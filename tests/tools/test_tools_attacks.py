@@ -110,17 +110,24 @@ def test_an_attack_that_is_refused_at_the_door_fails_its_row(monkeypatch: pytest
     assert fault.startswith(("the attack failed: ", "NO ATTACK: "))
 
 
-def test_what_waits_in_a_server_is_seen(tmp_path: Path) -> None:
+def test_what_waits_in_a_server_and_its_most_memory_are_seen(tmp_path: Path) -> None:
     from bench.load.servers import broker
     from bench.load.wire import Peer
 
-    with broker(tmp_path) as server, Peer(server.port) as peer:
-        began = time.monotonic()
-        peer.socket.sendall((8 << 20).to_bytes(4, "big") + (20).to_bytes(4, "big") + bytes(3 << 20))
-        until = began + 10
-        while server.waited(began).incoming < 3 << 20 and time.monotonic() < until:
-            time.sleep(0.01)
-        assert 3 << 20 <= server.waited(began).incoming < 4 << 20
+    size = 14 << 20
+    with broker(tmp_path) as server:
+        began, before = time.monotonic(), server.resident_bytes
+        server.forget_peak()
+        assert server.peak_bytes < before + size / 2
+        with Peer(server.port) as peer:
+            peer.socket.sendall((15 << 20).to_bytes(4, "big") + (20).to_bytes(4, "big") + bytes(size))
+            until = began + 10
+            while server.waited(began).incoming < size and time.monotonic() < until:
+                time.sleep(0.01)
+        assert size <= server.waited(began).incoming < 15 << 20
         assert 0 == server.waited(time.monotonic() + 60).incoming
         opened, limit = server.descriptors
         assert 10 < opened < limit
+        while server.resident_bytes > before + size / 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert server.resident_bytes < before + size / 2 < before + size <= server.peak_bytes
