@@ -47,11 +47,13 @@ class Setting:
         scale: tables of the broker.
         descriptors: the broker's limit of them; 0 for none.
         keys: of the broker's configuration.
+        without: bounds that the attacked server shall not have, see ``without.py``.
     """
 
     scale: Scale | None = None
     descriptors: int = 0
     keys: dict[str, object] = attrs.field(factory=dict)
+    without: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -137,7 +139,9 @@ def _folders(folder: Path, *names: str) -> list[Path]:
 @contextlib.contextmanager
 def broker_arena(folder: Path, setting: Setting) -> Iterator[Arena]:
     """Attack the port of a broker that a small sender uses."""
-    with broker(folder, setting.scale, keys=setting.keys, descriptors=setting.descriptors) as server:
+    with broker(
+        folder, setting.scale, keys=setting.keys, descriptors=setting.descriptors, without=setting.without
+    ) as server:
         _make_topics(server.port)
         yield Arena(server, server.port, send_small(TOPIC), server.port)
 

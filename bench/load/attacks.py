@@ -7,12 +7,13 @@ import random
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import attrs
 
-from bench.load.broker_loads import NO_CODE, oneway_flood, pipelined, slow_readers
-from bench.load.effects import Effect, come
+from bench.load.broker_loads import NO_CODE, oneway_flood, slow_readers
+from bench.load.effects import PATIENCE_S, Effect, come, settled
 from bench.load.servers import BROKER_NAME, Server, topic_name
 from bench.load.wire import TIMEOUT_S, Peer, send_request
 from understudy.remoting.codes import RequestCode
@@ -43,6 +44,10 @@ class Strength:
 Attack = Callable[[Server, Strength], list[Effect]]
 """Ends by itself, and returns what shows that it was made."""
 
+LARGE_BYTES = 2 << 20
+"""Of a message that is asked for again and again."""
+HALF_BYTES = 4 << 20
+"""Of a request that is never finished."""
 PULLS_EACH = 20
 """Of each peer whose pulls wait."""
 
@@ -147,21 +152,27 @@ def hostile_bodies(server: Server, strength: Strength) -> list[Effect]:
 
 
 def half_frames(server: Server, strength: Strength) -> list[Effect]:
-    """Peers that begin the largest request there is, wait, and leave."""
-    head, began = HEAD.pack((16 << 20) - 8, 2) + b"{}", time.monotonic()
+    """Peers that begin the largest request there is, send much of it, wait, and leave."""
+    data, began = HEAD.pack((16 << 20) - 8, 2) + b"{}" + bytes(HALF_BYTES), time.monotonic()
     with contextlib.ExitStack() as stack:
-        peers = [stack.enter_context(Peer(server.port)) for _ in range(strength.peers)]
-        for peer in peers:
+        left = [(stack.enter_context(Peer(server.port)), memoryview(data)) for _ in range(strength.peers)]
+        for peer, _ in left:
             peer.socket.setblocking(False)
-            with contextlib.suppress(OSError):
-                peer.socket.send(head + bytes(1 << 20))
-        until = time.monotonic() + strength.seconds
-        while time.monotonic() < until:
-            for peer in peers:
-                with contextlib.suppress(OSError):
-                    peer.socket.send(bytes(1 << 18))
-            time.sleep(0.01)
-        return [come("bytes of requests waited", lambda: server.waited(began).incoming, 4 << 20)]
+        while left and time.monotonic() < began + PATIENCE_S:
+            left = [(peer, rest) for peer, view in left if (rest := _sent(peer, view))]
+            time.sleep(0.001)
+        time.sleep(strength.seconds)
+        return [settled("bytes of requests waited", lambda: server.waited(began).incoming, 8 << 20)]
+
+
+def _sent(peer: Peer, view: memoryview) -> memoryview:
+    """Send what the network takes of *view*; return the rest, nothing if the peer was hung up on."""
+    try:
+        return view[peer.socket.send(view) :]
+    except BlockingIOError:
+        return view
+    except OSError:
+        return view[:0]
 
 
 def parked_requests(server: Server, strength: Strength) -> list[Effect]:
@@ -172,7 +183,7 @@ def parked_requests(server: Server, strength: Strength) -> list[Effect]:
     # The number of a request may have more digits than that of the first one.
     spare = HEADER_LIMIT_BYTES - header_bytes(request(RequestCode.PULL_MESSAGE, ext)) - 10
     ext["junk"] = "x" * spare
-    sent = answered = 0
+    sent, answers = 0, list[Command]()
     with contextlib.ExitStack() as stack:
         peers = []
         for _ in range(strength.peers // 2):
@@ -184,8 +195,9 @@ def parked_requests(server: Server, strength: Strength) -> list[Effect]:
             peer.ask(NO_CODE)
         time.sleep(strength.seconds / 2)
         for peer in peers:
-            answered += peer.kept_answers()
-    return [Effect("large pulls waited", sent - answered, PULLS_EACH), Effect("refused", answered, 0)]
+            answers += peer.kept_answers()
+    told = [Effect(f"were answered {code}", count, 0) for code, count in Counter(each.code for each in answers).items()]
+    return [Effect("large pulls waited", sent - len(answers), PULLS_EACH), *told]
 
 
 def header_bytes(command: Command) -> int:
@@ -229,27 +241,49 @@ def stored_so_far(port: int) -> int:
             time.sleep(0.05)
 
 
-def packets(code: int, count: int = 300) -> Attack:
-    """Return the attack of hundreds of requests with large answers in one packet."""
+def large_answer(server: Server) -> Command:
+    """Return a small request whose large answer costs the server next to nothing: a message is stored and viewed."""
+    with Peer(server.port) as peer:
+        command = send_request(topic_name(1), bytes(LARGE_BYTES))
+        peer.send(command)
+        answer = peer.wait(command)
+    # The id that a broker gives ends with where the message is.
+    return request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(int((answer.ext or {})["msgId"][-16:], 16))})
+
+
+def packets(wanted: Callable[[Server], Command], count: int) -> Attack:
+    """Return the attack of a peer that sends very many requests with large answers in one packet, and reads slowly."""
 
     def work(server: Server, strength: Strength) -> list[Effect]:
-        began = time.monotonic()
-        pipelined(code, count, strength.seconds)(server)
-        return [Effect("bytes of answers waited", server.waited(began).outgoing, 1 << 18)]
+        asked, began = encode(wanted(server)), time.monotonic()
+        with contextlib.suppress(ConnectionError), Peer(server.port, small_buffer=True) as peer:
+            peer.socket.sendall(asked * count)
+            until = time.monotonic() + strength.seconds
+            while time.monotonic() < until:
+                peer.socket.recv(64 << 10)
+                time.sleep(0.001)
+            return [settled("bytes of answers waited", lambda: server.waited(began).outgoing, 1 << 20)]
+        return []
 
     return work
 
 
-def readers(code: int, count: int = 20) -> Attack:
-    """Return the attack of peers that ask for much, *count* times, and read next to nothing."""
+def readers(wanted: Callable[[Server], Command], count: int, least: int = 8 << 20) -> Attack:
+    """Return the attack of peers that ask for much, *count* times each, and read nothing.
+
+    Args:
+        wanted: prepares what is asked for.
+        count: of requests.
+        least: bytes of answers that must have waited at a time.
+    """
 
     def work(server: Server, strength: Strength) -> list[Effect]:
-        began = time.monotonic()
+        asked, began = wanted(server), time.monotonic()
 
         def waited() -> Effect:
             time.sleep(strength.seconds)
-            return come("bytes of answers waited", lambda: server.waited(began).outgoing, 4 << 20)
+            return settled("bytes of answers waited", lambda: server.waited(began).outgoing, least)
 
-        return [slow_readers(server, request(code), count, waited)]
+        return [slow_readers(server, asked, count, waited)]
 
     return work

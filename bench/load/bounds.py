@@ -23,6 +23,9 @@ class Bound(NamedTuple):
 
 _TURN = "20 ms of a turn of the loop, p99 25 ms"
 _ATTACKED = "20 ms of a turn of the loop, p99 100 ms, nothing acknowledged lost"
+_MEMORY = "memory 200 MB where 64 MB of answers, 64 MB of requests and 16 MB of parked ones may wait"
+_ATTACKS = "tools/test_tools_attacks.py"
+_PLANTED = "::test_a_server_without_a_bound_breaks_the_row_that_holds_it"
 _JSON = "format/test_format_json_hostile.py"
 _LOAD = "remoting/test_remoting_load.py"
 _VALUES = "broker/test_broker_hostile_values.py"
@@ -63,12 +66,12 @@ BOUNDS = [
         "store/test_store_descriptors.py::test_a_flush_without_descriptors_is_tried_again_and_nothing_is_refused",
         "runtime/test_runtime_accept.py::test_a_lack_of_descriptors_is_waited_out_and_told_once",
     ),
-    _chaos("hundreds of requests with large answers in one packet", "memory 1.5 GB", "packets"),
+    _chaos("hundreds of requests with large answers in one packet", _MEMORY, "packets", f"{_ATTACKS}{_PLANTED}"),
     _scale("the same, read slowly", "requests in one packet"),
-    _chaos("twenty slow readers", "memory 1.5 GB", "slow readers"),
+    _chaos("twenty slow readers", _MEMORY, "slow readers", f"{_ATTACKS}{_PLANTED}"),
     _scale("twenty slow readers beside a small sender", "twenty slow readers"),
-    _chaos("requests of 16 MiB that are never finished", "memory 1.5 GB", "half frames"),
-    _chaos("waiting pulls with headers of the largest size", "memory 1.5 GB", "parked requests"),
+    _chaos("requests of 16 MiB that are never finished", _MEMORY, "half frames", f"{_ATTACKS}{_PLANTED}"),
+    _chaos("waiting pulls with headers of the largest size", _MEMORY, "parked requests", f"{_ATTACKS}{_PLANTED}"),
     Bound(
         "what waits, all peers together",
         "totals, the greedy are refused first",
@@ -77,10 +80,10 @@ BOUNDS = [
             f"{_LOAD}::test_answers_above_a_total_that_was_set_close_who_holds_most",
         ),
     ),
-    _chaos("one-way floods of ten peers", "memory 1.5 GB", "floods"),
+    _chaos("one-way floods of ten peers", "memory 600 MB with the pages of the log", "floods"),
     _scale("one-way floods beside a small sender", "one-way floods"),
-    _chaos("bytes that are no frames", "memory 1.5 GB", "frames"),
-    _chaos("every request code with bad bodies and fields", "memory 1.5 GB", "bodies"),
+    _chaos("bytes that are no frames", _MEMORY, "frames"),
+    _chaos("every request code with bad bodies and fields", _MEMORY, "bodies"),
     _chaos(
         "hostile slaves: false lengths and offsets, repeated greetings, none that reads or confirms",
         "64 connections, of one host as many as are free",

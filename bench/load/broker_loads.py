@@ -49,13 +49,13 @@ def asked(code: int, ext: dict[str, str] | None = None, peers: int = 3) -> Load:
     return work
 
 
-def pipelined(code: int, count: int = 100, seconds: float = 0.0) -> Load:
+def pipelined(code: int, count: int = 100) -> Load:
     """Return the load of a peer that sends many requests in one packet and reads the answers slowly."""
 
     def work(server: Server) -> None:
         with Peer(server.port) as peer:
             peer.send(*(request(code) for _ in range(count)))
-            until = time.monotonic() + (seconds or SECONDS)
+            until = time.monotonic() + SECONDS
             while time.monotonic() < until:
                 peer.socket.recv(64 << 10)
                 time.sleep(0.001)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import attrs
 
-PATIENCE_S = 10.0
+PATIENCE_S = 15.0
 """How long a busy machine may take to show an effect."""
+REST_S = 0.7
+"""What has not grown for so long is as large as it will be."""
 
 
 @attrs.frozen
@@ -42,4 +44,14 @@ def come(what: str, count: Callable[[], int], least: int) -> Effect:
     until = time.monotonic() + PATIENCE_S
     while (found := count()) < least and time.monotonic() < until:
         time.sleep(0.05)
+    return Effect(what, found, least)
+
+
+def settled(what: str, count: Callable[[], int], least: int) -> Effect:
+    """Return what *count* says, once it is *least* and has stopped growing, or :data:`PATIENCE_S` have passed."""
+    until, found, since = time.monotonic() + PATIENCE_S, count(), time.monotonic()
+    while time.monotonic() < until and (found < least or time.monotonic() < since + REST_S):
+        time.sleep(0.05)
+        if (now := count()) > found:
+            found, since = now, time.monotonic()
     return Effect(what, found, least)

@@ -57,14 +57,14 @@ class Peer:
             self._keep(data)
         return self._answers.pop(wanted)
 
-    def kept_answers(self) -> int:
-        """Take what the server has sent so far; return how many answers there are that nobody waited for."""
+    def kept_answers(self) -> list[Command]:
+        """Take what the server has sent so far; return the answers that nobody waited for."""
         self.socket.setblocking(False)
         with contextlib.suppress(OSError):
             while data := self.socket.recv(1 << 20):
                 self._keep(data)
         self.socket.settimeout(TIMEOUT_S)
-        return len(self._answers)
+        return list(self._answers.values())
 
     def _keep(self, data: bytes) -> None:
         for answer in self._reader.feed(data):

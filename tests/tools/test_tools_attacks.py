@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import attrs
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -44,9 +45,28 @@ def test_a_normal_client_is_served_beside_an_attack(name: str) -> None:
 
     (kind,) = [kind for kind in chaos.KINDS if kind.name == name]
     verdict = chaos.attack(kind, Strength(0.5, 100, 1), LENIENT_MS)
-    assert [] == verdict.faults, verdict.line()
+    assert [] == verdict.faults, verdict.line() + verdict.made()
     assert len(verdict.measured.acknowledged) > 10
     assert verdict.longest.processor_ms > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "without"),
+    [
+        ("packets", ("totals", "pauses")),
+        ("slow readers", ("totals", "pauses")),
+        ("half frames", ("totals",)),
+        ("parked requests", ("totals", "small_headers")),
+    ],
+)
+def test_a_server_without_a_bound_breaks_the_row_that_holds_it(name: str, without: tuple[str, ...]) -> None:
+    from bench import chaos
+    from bench.load.attacks import Strength
+
+    (kind,) = [kind for kind in chaos.KINDS if kind.name == name]
+    planted = attrs.evolve(kind, setting=attrs.evolve(kind.setting, without=without))
+    verdict = chaos.attack(planted, Strength(0.5, 100, 1), LENIENT_MS)
+    assert f"memory grew by more than {kind.memory_mb} MB" in verdict.faults, verdict.line() + verdict.made()
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged() -> None:
