@@ -16,6 +16,7 @@ from bench.load.broker_loads import NO_CODE, oneway_flood, slow_readers
 from bench.load.effects import PATIENCE_S, Effect, come, settled
 from bench.load.servers import BROKER_NAME, Server, topic_name
 from bench.load.wire import TIMEOUT_S, Peer, send_request
+from understudy.format.json_values import TEXT_LIMIT
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.frame import HEADER_LIMIT_BYTES, encode
@@ -128,6 +129,16 @@ FIELDS = (
     "key",
     "b",
     "e",
+    "brokerName",
+    "brokerAddr",
+    "brokerAddress",
+    "brokerId",
+    "clusterName",
+    "compressed",
+    "bodyCrc32",
+    "masterBrokerId",
+    "masterEpoch",
+    "registerCheckCode",
 )
 
 
@@ -179,7 +190,7 @@ def parked_requests(server: Server, strength: Strength) -> list[Effect]:
     """Pulls with headers of the largest size that wait for ever, of peers that leave."""
     ext = {"consumerGroup": "greedy", "topic": topic_name(1), "queueId": "0", "queueOffset": "0", "maxMsgNums": "32"}
     ext |= {"sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "1000000000000", "subVersion": "0"}
-    ext |= {"subscription": "a" * 100_000, "expressionType": "TAG", "bname": BROKER_NAME, "junk": ""}
+    ext |= {"subscription": "a" * TEXT_LIMIT, "expressionType": "TAG", "bname": BROKER_NAME, "junk": ""}
     # The number of a request may have more digits than that of the first one.
     spare = HEADER_LIMIT_BYTES - header_bytes(request(RequestCode.PULL_MESSAGE, ext)) - 10
     ext["junk"] = "x" * spare
