@@ -20,7 +20,7 @@ from understudy.controller.commands import AlterSyncStateSet, ApplyBrokerId, Cle
 from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig, Peers
 from understudy.controller.election import LOWEST_PRIORITY, Live
 from understudy.controller.explanation import explain
-from understudy.controller.failover import Failover, a_few_at_a_time
+from understudy.controller.failover import Failover
 from understudy.controller.leadership import heard_leader
 from understudy.controller.liveness import DEFAULT_TIMEOUT_MS, BrokerKey, Heartbeat, Liveness, TooManyBrokersError
 from understudy.controller.metadata import Metadata
@@ -43,9 +43,9 @@ from understudy.remoting.fields import (
     required_int,
 )
 from understudy.remoting.settings_requests import SettingsRequests, read_body
-from understudy.runtime.clock import Clock
-from understudy.runtime.disk import Disk
+from understudy.runtime.pace import Pace
 from understudy.runtime.stored_settings import SettingsInForce
+from understudy.runtime.world import World
 
 EXPLAIN_MASTER = RequestCode.CONTROLLER_EXPLAIN_MASTER
 """Ours: explains one group's master (ext ``brokerName``), text in the body."""
@@ -67,7 +67,7 @@ class ControllerRequests:
     """Answers requests.
 
     Args:
-        clock: of this controller.
+        world: of this controller: its clock, its disk, and whose turn it is.
         peers: the controller group.
         member: member of the quorum.
         metadata: replicated state, for reading after a barrier.
@@ -75,13 +75,12 @@ class ControllerRequests:
         liveness: heartbeats of brokers.
         failover: elections.
         settings: settings in force.
-        disk: of the file that keeps them.
         operators: whom it believes that a member's disk is lost.
     """
 
     def __init__(
         self,
-        clock: Clock,
+        world: World,
         peers: Peers,
         member: QuorumMember,
         metadata: Metadata,
@@ -89,10 +88,10 @@ class ControllerRequests:
         liveness: Liveness,
         failover: Failover,
         settings: SettingsInForce[ControllerConfig],
-        disk: Disk,
         operators: Operators,
     ) -> None:
-        self._clock = clock
+        self._world = world
+        self._clock = world.clock
         self._peers = peers
         self._member = member
         self._metadata = metadata
@@ -100,7 +99,7 @@ class ControllerRequests:
         self._liveness = liveness
         self._failover = failover
         self._settings = settings
-        self._settings_requests = SettingsRequests(settings, disk, settled=self._settings_changed, fields={})
+        self._settings_requests = SettingsRequests(settings, world.disk, settled=self._settings_changed, fields={})
         self._operators = operators
         self.heartbeat_count = 0
 
@@ -305,11 +304,13 @@ class ControllerRequests:
             raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
         await self._replicated.fresh()
         rows = []
-        async for name in a_few_at_a_time(sorted({str(name) for name in names if isinstance(name, str | int)})):
-            group = self._metadata.groups.get(name)
-            if group is not None:
-                shown = group_answer(group, self._alive(name))
-                rows.append(msgspec.json.encode(name) + b":" + msgspec.json.encode(shown))
+        async with Pace(self._world) as pace:  # thousands may ask at once, and are all let go on by one barrier
+            for name in sorted({str(name) for name in names if isinstance(name, str | int)}):
+                group = self._metadata.groups.get(name)
+                if group is not None:
+                    shown = group_answer(group, self._alive(name))
+                    rows.append(msgspec.json.encode(name) + b":" + msgspec.json.encode(shown))
+                await pace.breathe()
         return response(command, body=b'{"replicasInfoTable":{' + b",".join(rows) + b"}}")
 
     async def _clean_broker_data(self, connection: Connection, command: Command) -> Command:

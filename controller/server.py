@@ -131,7 +131,7 @@ class Controller:
             meter = None if self.metrics_settings is None else ControllerMeter(self._world.clock)
             failover.meter = replicated.meter = meter
             requests = self.requests = ControllerRequests(
-                self._world.clock,
+                self._world,
                 self.peers,
                 self.member,
                 self.metadata,
@@ -139,7 +139,6 @@ class Controller:
                 self.liveness,
                 failover,
                 self.settings,
-                self._world.disk,
                 Operators(self.member, self._world.clock, self._world.random),
             )
             requests.register(server, meter)

@@ -67,6 +67,7 @@ class Arena:
         store_port: of the broker that has the messages; 0: the client sends none.
         pids: of the other servers, which take their part of the machine.
         answers: whether the attacked port serves those that ask properly.
+        lost: of the exchanges with these numbers, which the server said yes to, returns how many it has forgotten.
     """
 
     server: Server
@@ -75,6 +76,7 @@ class Arena:
     store_port: int = 0
     pids: tuple[int, ...] = ()
     answers: Callable[[], bool] = lambda: True
+    lost: Callable[[list[int]], int] = lambda acknowledged: 0
 
 
 Place = Callable[[Path, Setting], AbstractContextManager[Arena]]

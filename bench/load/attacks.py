@@ -194,21 +194,24 @@ def parked_requests(server: Server, strength: Strength) -> list[Effect]:
     # The number of a request may have more digits than that of the first one.
     spare = HEADER_LIMIT_BYTES - header_bytes(request(RequestCode.PULL_MESSAGE, ext)) - 10
     ext["junk"] = "x" * spare
-    sent, answers = 0, list[Command]()
+    sent, answers, closed = 0, list[Command](), 0
     with contextlib.ExitStack() as stack:
         peers = []
         for _ in range(strength.peers // 2):
             peer = stack.enter_context(Peer(server.port))
             peer.send(*(request(RequestCode.PULL_MESSAGE, ext) for _ in range(PULLS_EACH)))
-            peers.append(peer)
             sent += PULLS_EACH
-        for peer in peers:  # what is answered now was handed on after the pulls before it
-            peer.ask(NO_CODE)
+            try:
+                peer.ask(NO_CODE)  # answered after the pulls before it were handed on
+                peers.append(peer)
+            except ConnectionError:
+                closed += PULLS_EACH
         time.sleep(strength.seconds / 2)
         for peer in peers:
             answers += peer.kept_answers()
+    waiting = sent - closed - len(answers)
     told = [Effect(f"were answered {code}", count, 0) for code, count in Counter(each.code for each in answers).items()]
-    return [Effect("large pulls waited", sent - len(answers), PULLS_EACH), *told]
+    return [Effect("large pulls waited", waiting, PULLS_EACH), *told, Effect("were hung up on", closed, 0)]
 
 
 def header_bytes(command: Command) -> int:

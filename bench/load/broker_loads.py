@@ -151,22 +151,29 @@ def oneway_flood(server: Server, seconds: float = SECONDS) -> None:
     flooded(server, data, seconds)
 
 
-def flooded(server: Server, data: bytes, seconds: float) -> None:
-    """Send *data*, whole requests, again and again from some peers, and wait until a last one of each is answered."""
+def flooded(server: Server, data: bytes, seconds: float) -> int:
+    """Send *data*, whole requests, again and again from some peers, and wait until a last one of each is answered.
+
+    Returns:
+        How many bytes were sent, and read.
+    """
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(Peer(server.port)) for _ in range(FLOODS)]
         for peer in peers:
             peer.socket.setblocking(False)
-        until, at = time.monotonic() + seconds, [0] * FLOODS
+        until, at, sent = time.monotonic() + seconds, [0] * FLOODS, 0
         while time.monotonic() < until:
             for number, peer in enumerate(peers):
                 with contextlib.suppress(BlockingIOError):
-                    at[number] = (at[number] + peer.socket.send(data[at[number] :])) % len(data)
+                    count = peer.socket.send(data[at[number] :])
+                    at[number] = (at[number] + count) % len(data)
+                    sent += count
             time.sleep(0.001)
         for begun, peer in zip(at, peers, strict=True):
             peer.socket.settimeout(TIMEOUT_S)
             peer.socket.sendall(data[begun:] if begun else b"")
             peer.ask(NO_CODE)
+        return sent
 
 
 NO_CODE = 29_999

@@ -45,3 +45,9 @@ def others_share(before: Ticks, after: Ticks) -> float:
     """Return which share of the machine others took between two looks, from 0 to 1."""
     taken = (after.busy - before.busy) - (after.ours - before.ours)
     return max(taken, 0.0) / max(after.total - before.total, 0.01)
+
+
+def proven(judged: int, count: int) -> str:
+    """Return what a run without a fault has shown."""
+    rest = "" if judged == count else ": the machine was not quiet in the others, whose turns of the loop alone count"
+    return f"p99 judged in {judged} of {count} rows{rest}"

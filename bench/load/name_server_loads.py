@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 
 from bench.load.beside import Exchange
 from bench.load.broker_loads import Load, asked
@@ -19,8 +20,8 @@ SECONDS = 2.0
 _kept: list[Peer] = []
 
 
-def registration(name: str, topics: range, port: int = 10911) -> Command:
-    """Return the registration of a master."""
+def registration(name: str, topics: range, port: int = 10911, topic_name: Callable[[int], str] = topic_name) -> Command:
+    """Return the registration of a master with topics of those numbers."""
     ext = {"brokerName": name, "brokerAddr": f"127.0.0.1:{port}", "clusterName": "Large", "haServerAddr": "127.0.0.1:1"}
     ext |= {"brokerId": "0", "compressed": "false", "bodyCrc32": "0"}
     version = {"counter": 1, "stateVersion": 0, "timestamp": int(time.time() * 1000)}

@@ -101,7 +101,7 @@ class Desk:
         self.failover.config = config
         self.settings = SettingsInForce(config, ALWAYS_BLACK, check)
         self.requests = ControllerRequests(
-            self.world.clock,
+            self.world,
             read_peers(config),
             member,
             self.metadata,
@@ -109,7 +109,6 @@ class Desk:
             self.liveness,
             self.failover,
             self.settings,
-            self.world.disk,
             Operators(member, self.world.clock, source),
         )
         self.handlers: dict[int, Any] = {}

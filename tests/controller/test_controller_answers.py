@@ -171,3 +171,31 @@ async def test_an_id_is_burnt_only_by_who_applies_for_it(autojump_clock: trio.te
     shown = json.loads((await desk.ask(1006, None, b'["a"]')).body)["replicasInfoTable"]["a"]
     addresses = {row["brokerId"]: row["brokerAddress"] for row in shown["notInSyncReplicas"]}
     assert addresses == {1: "10.0.0.1:10911", 2: "10.0.0.2:10911"}
+
+
+async def test_very_many_who_ask_for_all_sets_at_once_leave_others_their_turns(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Turns(trio.abc.Instrument):
+        count = 0
+
+        def before_io_wait(self, timeout: float) -> None:
+            self.count += 1
+
+    desk, asked = Desk(), 50
+    case = next(case for case in CAPTURED if case["group"] is not None)
+    names = [f"group-{number}" for number in range(10)]
+    for name in names:
+        desk.metadata.groups[name] = stored(name, case["group"])
+    answers = []
+
+    async def ask() -> None:
+        answers.append(await desk.ask(1006, None, json.dumps(names).encode()))
+
+    turns = Turns()
+    trio.lowlevel.add_instrument(turns)
+    async with trio.open_nursery() as nursery:
+        for _ in range(asked):
+            nursery.start_soon(ask)
+    assert turns.count >= asked
+    assert [sorted(names)] * asked == [list(json.loads(answer.body)["replicasInfoTable"]) for answer in answers]

@@ -27,6 +27,7 @@ def project_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         "frames",
         "bodies",
+        "floods",
         "packets",
         "slow readers",
         "half frames",
@@ -36,12 +37,23 @@ def project_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
         "led replication",
         "metrics port",
         "console port",
+        "name server",
+        "name server's readers",
+        "name server's descriptors",
+        "controller",
+        "controller's readers",
+        "controller's descriptors",
+        "quorum port",
+        "gRPC port",
         "proxy's remoting",
     ],
 )
-def test_a_normal_client_is_served_beside_an_attack(name: str) -> None:
+def test_a_normal_client_is_served_beside_an_attack(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench import chaos
+    from bench.load import proxy_loads
     from bench.load.attacks import Strength
+
+    monkeypatch.setattr(proxy_loads, "SECONDS", 0.5)
 
     (kind,) = [kind for kind in chaos.KINDS if kind.name == name]
     verdict = chaos.attack(kind, Strength(0.5, 100, 1), LENIENT_MS)
@@ -57,6 +69,8 @@ def test_a_normal_client_is_served_beside_an_attack(name: str) -> None:
         ("slow readers", ("totals", "pauses")),
         ("half frames", ("totals",)),
         ("parked requests", ("totals", "small_headers")),
+        ("name server's readers", ("totals", "pauses")),
+        ("controller's readers", ("totals", "pauses")),
     ],
 )
 def test_a_server_without_a_bound_breaks_the_row_that_holds_it(name: str, without: tuple[str, ...]) -> None:

@@ -42,7 +42,7 @@ def test_holds_are_judged_always_and_a_p99_on_a_quiet_machine(
     figures = Figures("a load", Measured([p99_s] * 10, [1], failures), turns, 0.3, quiet)
     found = figures.faults()
     assert (faults, held_ms) == (len(found), figures.longest.processor_ms)
-    assert ("p99 not judged: others took 30%" in line(figures, found)) is (not quiet and not found)
+    assert ("P99 NOT JUDGED: others took 30%" in line(figures, found)) is (not quiet and not found)
 
 
 def test_what_others_take_of_the_machine_is_a_share_of_all_of_it() -> None:
@@ -177,3 +177,18 @@ def test_every_row_has_a_verdict_when_a_load_fails_or_a_server_does_not_start() 
     found = list(every_verdict(["first", "second", "third"], run, Scale()))
     assert ["first", "second", "third"] == [each.name for each in found]
     assert [0, 1, 1] == [len(each.faults()) for each in found]
+
+
+@pytest.mark.parametrize(("quiet", "options", "status"), [(True, [], 0), (False, [], 0), (False, ["--judge-all"], 1)])
+def test_a_run_says_in_how_many_rows_the_p99_was_judged(
+    quiet: bool, options: list[str], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bench import scale
+    from bench.load.beside import Measured
+
+    rows = [
+        scale.Figures(name, Measured([0.001], [1], []), [], 0.3, judged) for name, judged in (("a", True), ("b", quiet))
+    ]
+    monkeypatch.setattr(scale, "runs", lambda wanted, tables: iter(rows))
+    assert status == scale.main(options)
+    assert f"p99 judged in {1 + quiet} of 2 rows" in capsys.readouterr().out
