@@ -27,3 +27,12 @@ def test_shares_are_of_a_pull_with_nothing_to_compare() -> None:
 
     cost = Cost(first=200.0, again=110.0, scrubbed=100.0)
     assert (1.0, 0.1) == (cost.first_share, pytest.approx(cost.again_share))
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "faults"), [(349.0, 109.0, 0), (351.0, 109.0, 1), (349.0, 111.0, 1), (351.0, 111.0, 2)]
+)
+def test_first_and_later_reads_have_a_bound(first: float, again: float, faults: int) -> None:
+    from bench.first_reads import Cost
+
+    assert faults == len(Cost(first, again, 100.0).faults())
