@@ -143,7 +143,7 @@ KINDS = [
     Kind("led replication", port_attacks.replication, place=arenas.led_arena),
     Kind("metrics port", port_attacks.http, SOME_TOPICS, arenas.metrics_arena),
     Kind("console port", port_attacks.http, place=arenas.console_arena),
-    Kind("name server", leading_arenas.names, place=leading_arenas.names_arena),
+    Kind("name server", leading_arenas.names, place=leading_arenas.names_arena, memory_mb=2 * MEMORY_MB),
     Kind("name server's readers", attacks.readers(leading_arenas.all_topics, 30), place=leading_arenas.names_arena),
     Kind("name server's descriptors", attacks.idle_peers, FEW_LEADING, leading_arenas.names_arena),
     Kind("controller", leading_arenas.decisions, place=leading_arenas.controller_arena),

@@ -80,6 +80,51 @@ def brokers_close(server: Server) -> None:
     fill(server.port)
 
 
+def single_topics(server: Server) -> None:
+    """Topics that stand at every broker are told one by one."""
+    row = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0}
+    queues = [{"brokerName": f"broker-{number}", **row} for number in range(BROKERS)]
+    body = json.dumps({"queueDatas": queues, "brokerDatas": [], "filterServerTable": {}}).encode()
+    _repeated(server, lambda number: request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": f"told-{number}"}, body))
+
+
+def key_values(server: Server) -> None:
+    """Values of 4 KB are set and forgotten; each is durable before it is answered."""
+
+    def command(number: int) -> Command:
+        fields = {"namespace": "bench", "key": str(number // 2)}
+        if number % 2:
+            return request(RequestCode.DELETE_KV_CONFIG, fields)
+        return request(RequestCode.PUT_KV_CONFIG, {**fields, "value": "v" * 4_096})
+
+    _repeated(server, command)
+
+
+def settings_changed(server: Server) -> None:
+    """A setting is changed again and again."""
+
+    def command(number: int) -> Command:
+        return request(
+            RequestCode.UPDATE_NAMESRV_CONFIG, None, f"enableTopicList={str(bool(number % 2)).lower()}".encode()
+        )
+
+    _repeated(server, command)
+    _repeated(server, lambda number: command(1), seconds=0.0)
+
+
+def _repeated(server: Server, command: Callable[[int], Command], seconds: float = SECONDS) -> None:
+    """Ask *command* of a number, and of the next one, for some time. Raises ``RuntimeError``: it is refused."""
+    until, number = time.monotonic() + seconds, 0
+    with Peer(server.port) as peer:
+        while not number or time.monotonic() < until:
+            asked = command(number)
+            peer.send(asked)
+            answer = peer.wait(asked)
+            if answer.code:
+                raise RuntimeError(f"request {asked.code} is refused: {answer.code} {answer.remark}")
+            number += 1
+
+
 def _nothing(server: Server) -> None:
     return None
 
@@ -89,5 +134,8 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("the cluster (106)", asked(RequestCode.GET_BROKER_CLUSTER_INFO), _nothing),
     ("topics of the cluster (224)", asked(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "Large"}), _nothing),
     ("registrations with 20,000 topics (103)", large_registrations, _nothing),
+    ("topics of 500 brokers told one by one (217)", single_topics, _nothing),
+    ("key-values set and forgotten (100, 102)", key_values, _nothing),
+    ("settings of a name server changed (318)", settings_changed, _nothing),
     ("500 brokers close at once", brokers_close, _nothing),
 ]
