@@ -146,7 +146,7 @@ KINDS = [
     Kind("name server", leading_arenas.names, place=leading_arenas.names_arena, memory_mb=2 * MEMORY_MB),
     Kind("name server's readers", attacks.readers(leading_arenas.all_topics, 30), place=leading_arenas.names_arena),
     Kind("name server's descriptors", attacks.idle_peers, FEW_LEADING, leading_arenas.names_arena),
-    Kind("controller", leading_arenas.decisions, place=leading_arenas.controller_arena),
+    Kind("controller", leading_arenas.decisions, place=leading_arenas.controller_arena, memory_mb=2 * MEMORY_MB),
     Kind(
         "controller's readers",
         attacks.readers(leading_arenas.all_sets, 100, 1 << 20),

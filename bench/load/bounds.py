@@ -114,7 +114,7 @@ BOUNDS = [
     _chaos("all this, hostile registrations and one-way floods at a name server", "memory 400 MB", "name server"),
     _chaos("slow readers of a name server", _MEMORY, "name server's readers", f"{_ATTACKS}{_PLANTED}"),
     _chaos("more idle connections than a name server has descriptors", "the same", "name server's descriptors"),
-    _chaos("all this at a controller that moves roles meanwhile", _MEMORY, "controller"),
+    _chaos("all this at a controller that moves roles meanwhile", "memory 400 MB", "controller"),
     _chaos(
         "slow readers of a controller",
         "memory 40 MB where 4 MB of answers may wait",

@@ -164,4 +164,4 @@ def test_what_waits_in_a_server_and_its_most_memory_are_seen(tmp_path: Path) -> 
         assert 10 < opened < limit
         while server.resident_bytes > before + size / 2 and time.monotonic() < until:
             time.sleep(0.01)
-        assert server.resident_bytes < before + size / 2 < before + size <= server.peak_bytes
+        assert server.resident_bytes < before + size / 2 < before + size * 0.9 < server.peak_bytes
