@@ -23,7 +23,7 @@ from understudy.security.gate import Refusals
 from understudy.security.needs import NEEDS
 from understudy.security.policies import Need, decide
 from understudy.security.settings import SecuritySettings
-from understudy.security.signature import ACCESS_KEY, SIGNATURE, content, verify
+from understudy.security.signature import ACCESS_KEY
 from understudy.security.users import User, UserType
 
 _NEEDS_AT_ONCE = 128
@@ -132,7 +132,7 @@ class Access:
             if not name:
                 raise refused("username cannot be null.")
             user = check_user(await self._user(name), name)
-            if not verify(user.password, content(ext, bytes(command.body), command.version), ext.get(SIGNATURE) or ""):
+            if not user.secret.has_signed(ext, command.body, command.version):
                 raise refused("check signature failed.")
             if settings.authorizes and command.code not in settings.unlimited:
                 rule = NEEDS.get(command.code)

@@ -17,15 +17,19 @@ from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError
 from understudy.runtime.log import get_logger
 from understudy.security.authority import Authority
-from understudy.security.needs import NEEDS
+from understudy.security.needs import NEEDS, OfFields
 from understudy.security.settings import SecuritySettings
-from understudy.security.signature import ACCESS_KEY, SIGNATURE, content, verify
+from understudy.security.signature import ACCESS_KEY
 from understudy.security.users import User, UserStatus
 
 log = get_logger("security")
 
+_ENABLED = UserStatus.ENABLE
+
 LINES_OF_ADDRESS = 5
 """Refusals of one address that are told in a second."""
+PASSES, PASS_CHARACTERS = 8_192, 256
+"""How many requests that had what they need are remembered, and how long their texts may be: two megabytes of ASCII."""
 ADDRESSES_TOLD = 20
 """Addresses whose refusals are told in a second; the others share one more."""
 
@@ -51,6 +55,7 @@ class Gate:
         self._settings = settings
         self._cluster = cluster
         self._refusals = Refusals(now)
+        self._passed = _Passed(authority)
 
     def authenticate(self, command: Command, address: str) -> None:
         """Check the signature of a request.
@@ -72,10 +77,9 @@ class Gate:
             user = self.authority.users.get(name)
             if user is None:
                 raise _refused(f"User:{name[:255]} is not found.")
-            if user.status is not UserStatus.ENABLE:
+            if user.status is not _ENABLED:
                 raise _refused(f"User:{name} is disabled.")
-            data = content(ext, bytes(command.body), command.version)
-            if not verify(user.password, data, ext.get(SIGNATURE) or ""):
+            if not user.secret.has_signed(ext, command.body, command.version):
                 raise _refused("check signature failed.")
         except CommandError as error:
             self._refusals.tell("not authenticated", name, address, command.code, error.remark)
@@ -91,20 +95,37 @@ class Gate:
         Raises:
             CommandError: 16, it needs what its user may not.
         """
-        for _ in self.authorize_in_steps(command, address):
+        rule, ext, key = NEEDS.get(command.code), command.ext, None
+        if type(rule) is OfFields and ext is not None:
+            key = (ext.get(ACCESS_KEY), command.code, address, ext.get(rule.first), ext.get(rule.second))
+            if self._passed.hold(key):
+                return
+        user = self._limited(command)
+        if user is None:
+            return
+        for _ in self._check(user, command, address):
             pass
+        if key is not None:
+            self._passed.add(key)
 
     def authorize_in_steps(self, command: Command, address: str) -> Generator[None, None, None]:
         """Check what :meth:`authorize` checks, with a step for each thing that the request needs."""
+        user = self._limited(command)
+        if user is not None:
+            yield from self._check(user, command, address)
+
+    def _limited(self, command: Command) -> User | None:
+        """Return the user who signed *command*; ``None`` when nothing limits what it may do."""
         settings = self._settings
         if not settings.authorizes or command.code in settings.unsigned or command.code in settings.unlimited:
-            return
+            return None
         name = (command.ext or {}).get(ACCESS_KEY) or ""
         user = self.authority.users.get(name)
-        if user is None or user.status is not UserStatus.ENABLE:  # changed since it was authenticated
+        if user is None or user.status is not _ENABLED:  # changed since it was authenticated
             raise _refused(f"User:{name[:255]} is not found.")
-        if user.is_super:
-            return
+        return None if user.is_super else user
+
+    def _check(self, user: User, command: Command, address: str) -> Generator[None, None, None]:
         rule = NEEDS.get(command.code)
         if rule is None:
             remark = f"User:{user.name} has no permission for requests of code {command.code}"
@@ -122,6 +143,37 @@ class Gate:
     def caller(self, command: Command) -> User | None:
         """Return the user who signed *command*."""
         return self.authority.users.get((command.ext or {}).get(ACCESS_KEY) or "")
+
+
+_Pass = tuple[str | None, int, str, str | None, str | None]
+"""User, request code, address, and the two header fields that decide what the request needs."""
+
+
+class _Passed:
+    """Which requests had what they need: what is remembered counts until the next change of any user or rule.
+
+    Args:
+        authority: users and rules.
+    """
+
+    def __init__(self, authority: Authority) -> None:
+        self._authority = authority
+        self._revision = authority.revision
+        self._passes: set[_Pass] = set()
+
+    def hold(self, one: _Pass) -> bool:
+        """Return whether *one* is remembered."""
+        if self._revision != self._authority.revision:
+            self._passes.clear()
+            self._revision = self._authority.revision
+        return one in self._passes
+
+    def add(self, one: _Pass) -> None:
+        """Remember *one*, which has just passed and was not held; of too many or too long ones none is kept."""
+        if sum(len(text) for text in one if isinstance(text, str)) <= PASS_CHARACTERS:
+            if len(self._passes) >= PASSES:
+                self._passes.clear()
+            self._passes.add(one)
 
 
 class Refusals:

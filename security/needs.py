@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import attrs
+
 from understudy.remoting.bodies import JsonError, json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
@@ -72,42 +74,52 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _free(command: Command, cluster: str) -> list[Need]:
-    """For every user that signs."""
-    return []
+@attrs.frozen
+class OfFields:
+    """A rule that sees two header fields of a request at most, so that whom it let pass may be remembered by these.
+
+    Attributes:
+        needs: from the name of the cluster and both texts, empty where there is none, to what is needed.
+        first, second: the names of the fields; empty where it looks at none.
+    """
+
+    needs: Callable[[str, str, str], list[Need]]
+    first: str = ""
+    second: str = ""
+
+    def __call__(self, command: Command, cluster: str) -> list[Need]:
+        """Return what *command* needs; a missing field is a name that no pattern but ``*`` fits."""
+        return self.needs(cluster, _field(command, self.first), _field(command, self.second))
 
 
 def _cluster(actions: Actions) -> Rule:
-    return lambda command, cluster: [Need(Kind.CLUSTER, cluster, actions)]
+    return OfFields(lambda cluster, _, __: [Need(Kind.CLUSTER, cluster, actions)])
 
 
 def _of_topic(actions: Actions, as_group: Actions = _SUB) -> Rule:
-    return lambda command, cluster: [_topic(_field(command, "topic"), actions, as_group)]
+    return OfFields(lambda cluster, topic, _: [_topic(topic, actions, as_group)], "topic")
 
 
 def _of_group(actions: Actions, field: str = "consumerGroup") -> Rule:
-    return lambda command, cluster: [_group(_field(command, field), actions)]
+    return OfFields(lambda cluster, group, _: [_group(group, actions)], field)
 
 
 def _of_both(actions: Actions, field: str = "consumerGroup") -> Rule:
     """For a topic and a group; a retry topic is a group of its own, whatever group is named beside it."""
-    return lambda command, cluster: [
-        _topic(_field(command, "topic"), actions, actions),
-        _group(_field(command, field), actions),
-    ]
+    return OfFields(
+        lambda cluster, topic, group: [_topic(topic, actions, actions), _group(group, actions)], "topic", field
+    )
 
 
-def _send(command: Command, cluster: str) -> list[Need]:
+def _send(cluster: str, topic: str, letter: str) -> list[Need]:
     # Either spelling of the header may stand in any of these codes: whichever the handler takes is looked at.
-    ext = command.ext or {}
-    names = {text for text in (ext.get("topic"), ext.get("b")) if text} or {""}
+    names = {text for text in (topic, letter) if text} or {""}
     return [_topic(name, _PUB) for name in sorted(names)]
 
 
-def _end_transaction(command: Command, cluster: str) -> list[Need]:
+def _end_transaction(cluster: str, topic: str, group: str) -> list[Need]:
     # Older clients do not name the topic. The handler compares the group with that of the half message.
-    topic = _field(command, "topic")
-    return [_topic(topic, _PUB)] if topic else [_group(_field(command, "producerGroup"), _PUB)]
+    return [_topic(topic, _PUB)] if topic else [_group(group, _PUB)]
 
 
 def _heartbeat(command: Command, cluster: str) -> Iterator[Need]:
@@ -117,8 +129,7 @@ def _heartbeat(command: Command, cluster: str) -> Iterator[Need]:
             yield _topic(_text(each.get("topic")), _SUB)
 
 
-def _unregister(command: Command, cluster: str) -> list[Need]:
-    group = _field(command, "consumerGroup")
+def _unregister(cluster: str, group: str, _: str) -> list[Need]:
     return [_group(group, _SUB)] if group else []
 
 
@@ -187,12 +198,12 @@ def _rows_of(rule: Rule, *codes: RequestCode) -> dict[int, Rule]:
 NEEDS: Mapping[int, Rule] = {
     # --- clients
     **_rows_of(_of_topic(_PUB_SUB_GET, _SUB_GET), _C.GET_ROUTEINFO_BY_TOPIC),
-    **_rows_of(_free, _C.GET_KV_CONFIG),  # where ordered topics are: asked by clients of every kind
+    **_rows_of(OfFields(lambda *_: []), _C.GET_KV_CONFIG),  # where ordered topics are: asked by clients of every kind
     **_rows_of(
-        _send,
+        OfFields(_send, "topic", "b"),
         *(_C.SEND_MESSAGE, _C.SEND_MESSAGE_V2, _C.SEND_BATCH_MESSAGE, _C.SEND_REPLY_MESSAGE, _C.SEND_REPLY_MESSAGE_V2),
     ),
-    **_rows_of(_end_transaction, _C.END_TRANSACTION),
+    **_rows_of(OfFields(_end_transaction, "topic", "producerGroup"), _C.END_TRANSACTION),
     **_rows_of(_of_topic(_PUB), _C.RECALL_MESSAGE),
     **_rows_of(_of_group(_SUB, "group"), _C.CONSUMER_SEND_MSG_BACK),
     **_rows_of(
@@ -211,7 +222,7 @@ NEEDS: Mapping[int, Rule] = {
         _C.QUERY_BROKER_OFFSET,
     ),
     **_rows_of(_heartbeat, _C.HEART_BEAT),
-    **_rows_of(_unregister, _C.UNREGISTER_CLIENT),
+    **_rows_of(OfFields(_unregister, "consumerGroup"), _C.UNREGISTER_CLIENT),
     **_rows_of(_of_group(_SUB_GET), _C.GET_CONSUMER_LIST_BY_GROUP),
     **_rows_of(_lock, _C.LOCK_BATCH_MQ, _C.UNLOCK_BATCH_MQ),
     **_rows_of(_check_client, _C.CHECK_CLIENT_CONFIG),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import attrs
 
 from understudy.format.json_values import name_of
+from understudy.security.signature import Secret
 
 NAME_LIMIT = 255
 
@@ -47,6 +49,11 @@ class User:
     def is_super(self) -> bool:
         """Whether it may everything."""
         return self.kind is UserType.SUPER
+
+    @cached_property
+    def secret(self) -> Secret:
+        """The password as signatures use it; made once, for a user with another password is another value."""
+        return Secret(self.password)
 
     def to_json(self) -> dict[str, str]:
         """Return its form in answers and in the file."""

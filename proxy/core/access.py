@@ -82,7 +82,7 @@ def check_user(user: User | None, name: str) -> User:
 
 def check_signature(user: User, signed: Signed) -> None:
     """Check that who signed knows the password of *user*. Raises :class:`ProxyError` (40100)."""
-    expected = hmac.digest(user.password.encode(), signed.date.encode("utf-8", "replace"), "sha1").hex()
+    expected = user.secret.digest(signed.date.encode("utf-8", "replace")).hex()
     if not hmac.compare_digest(expected.encode(), signed.signature.lower().encode("utf-8", "replace")):
         raise refused("check signature failed.")
 

@@ -22,7 +22,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.properties import parse_properties
 from understudy.runtime.world import real_world
-from understudy.security.signature import Credentials, signed_fields
+from understudy.security.signature import Credentials, signer
 from understudy.testkit.local_cluster import SMALL_FILES
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.topic_fields import topic_fields
@@ -88,7 +88,7 @@ class Cluster:
     ) -> Command:
         command = request(code, ext, body)
         if by is not None:
-            command.ext = signed_fields(by, command.ext, body, command.version)
+            signer(by)(command)
         return await self.client.invoke(broker.identity.address, command, 10_000)
 
     async def send(self, broker: Broker, body: bytes, by: Credentials | None = ROOT) -> Command:

@@ -21,7 +21,7 @@ from understudy.runtime.table import load_table
 from understudy.runtime.world import real_world
 from understudy.security.kept import KeptAuthority
 from understudy.security.settings import SecuritySettings
-from understudy.security.signature import Credentials, signed_fields
+from understudy.security.signature import Credentials, signer
 from understudy.testkit.sim.disk import SimDisk
 
 ROOT = Credentials("root", "r")
@@ -51,7 +51,7 @@ async def test_users_created_at_once_are_all_there_after_a_restart(tmp_path: Pat
     async def create(client: RemotingClient, address: str, name: str) -> None:
         body = json.dumps(body_of(name)).encode()
         command = request(RequestCode.AUTH_CREATE_USER, {"username": name}, body)
-        command.ext = signed_fields(ROOT, command.ext, body, command.version)
+        signer(ROOT)(command)
         answer = await client.invoke(address, command, 20_000)
         assert 0 == answer.code, answer.remark
 

@@ -36,7 +36,7 @@ from understudy.security import requests as security_requests
 from understudy.security.authority import Authority
 from understudy.security.gate import Gate
 from understudy.security.settings import SecuritySettings, read_security
-from understudy.security.signature import Credentials, signed_fields
+from understudy.security.signature import Credentials, signer
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.topic_fields import topic_fields
@@ -93,7 +93,7 @@ class Caller:
     async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
         command = request(code, ext, body)
         if self.credentials is not None:
-            command.ext = signed_fields(self.credentials, command.ext, body, command.version)
+            signer(self.credentials)(command)
         return await self.client.invoke(self.address, command, 5_000)
 
     async def done(self, code: int, ext: dict[str, str] | None = None, body: Any = None) -> Command:
