@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import cast
 
 import attrs
 import pytest
@@ -16,10 +18,18 @@ from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.messages import MAX_HELLO_BYTES, encode_frame
 from understudy.controller.raft.security import MemberSecurity, SecurityError, TlsFiles
 from understudy.controller.raft.settings import QuorumSettings
+from understudy.format.json_dialect import dumps
+from understudy.namesrv.config import NamesrvConfig
+from understudy.namesrv.server import NameServer
+from understudy.remoting.client import open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.disk import File, RealDisk
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.runtime.world import real_world
 from understudy.testkit.port_blocks import PortBlocks
-from understudy.testkit.waiting import until
+from understudy.testkit.waiting import eventually, until
 
 
 @pytest.mark.covers("R124")
@@ -89,3 +99,96 @@ def test_files_for_tls_that_cannot_be_used_are_named(broken: str, said: str, how
     reason = "No such file or directory" if how == "missing" else "it is damaged, not in PEM format, or does not fit ("
     assert str(refused.value).startswith(said.format(tmp_path) + reason)
     assert "\n" not in str(refused.value)
+
+
+class FrozenFile:
+    """A file whose sync waits while its disk is frozen."""
+
+    def __init__(self, disk: FreezingDisk, file: File) -> None:
+        self._disk, self._file = disk, file
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        self._disk.wait()
+        self._file.sync()
+
+
+class FreezingDisk(RealDisk):
+    """A disk whose syncs wait while it is frozen; it notes whether the event loop was among those that would wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thawed = threading.Event()
+        self.thawed.set()
+        self.waiting = 0
+        self.on_the_loop = False
+        self._loop = threading.get_ident()
+
+    def wait(self) -> None:
+        if self.thawed.is_set():
+            return
+        if threading.get_ident() == self._loop:
+            self.on_the_loop = True
+            return
+        self.waiting += 1
+        assert self.thawed.wait(60)
+
+    def open(self, path: str, **more: bool) -> File:
+        return cast(File, FrozenFile(self, super().open(path, **more)))
+
+    def sync_folder(self, path: str) -> None:
+        self.wait()
+        super().sync_folder(path)
+
+    def sync_everything(self, path: str) -> None:
+        self.wait()
+        super().sync_everything(path)
+
+
+async def test_routes_go_on_while_the_disk_of_an_embedded_controller_stands_still(
+    tmp_path: Path, port_blocks: PortBlocks
+) -> None:
+    (port,), disk = port_blocks.middles(1), FreezingDisk()
+    world = attrs.evolve(real_world(), disk=disk)
+    text = (
+        f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-127.0.0.1:{port}\ncontrollerDLegerSelfId=n0\n"
+        f"controllerStorePath={tmp_path / 'store'}\ncontrollerLogFile=off\n"
+    )
+    config = NamesrvConfig(kv_config_path=str(tmp_path / "kv.json"))
+    server = NameServer(world, config, "127.0.0.1", 0, controller=open_controller(world, parse_properties(text)))
+    at_controller = f"127.0.0.1:{port}"
+    async with trio.open_nursery() as nursery, open_client(real_world()) as client:
+        await nursery.start(server.run)
+        at_name_server = "{}:{}".format(*server.address)
+
+        async def ask(code: RequestCode, fields: dict[str, str], address: str, body: bytes = b"") -> Command:
+            return await client.invoke(address, request(code, fields, body), 30_000)
+
+        async def leads() -> bool:
+            try:
+                answer = await ask(RequestCode.CONTROLLER_GET_METADATA_INFO, {}, at_controller)
+            except RemotingError:
+                return False
+            return (answer.ext or {}).get("isLeader") == "true"
+
+        await eventually(leads)
+        broker = {"brokerName": "a", "brokerAddr": "10.0.0.1:1", "clusterName": "C", "brokerId": "0"}
+        topics = {name: {"topicName": name, "perm": 6} for name in ("T", "U")}
+        registered = dumps({"topicConfigSerializeWrapper": {"topicConfigTable": topics}})
+        assert (await ask(RequestCode.REGISTER_BROKER, broker, at_name_server, registered)).code == 0
+        # when the disk takes no more, and a broker wants something written
+        disk.thawed.clear()
+        fields = {"clusterName": "C", "brokerName": "a", "appliedBrokerId": "1", "registerCheckCode": "10.0.0.1:1;1"}
+        nursery.start_soon(ask, RequestCode.CONTROLLER_APPLY_BROKER_ID, fields, at_controller)
+        await until(lambda: disk.waiting > 0 or disk.on_the_loop)
+        # then routes are answered, and go on being answered
+        with trio.fail_after(20):
+            for _ in range(100):
+                route = await ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, at_name_server)
+                assert (route.code, b'"a"' in route.body) == (0, True)
+        assert disk.waiting > 0 and not disk.thawed.is_set()
+        disk.thawed.set()
+        assert not disk.on_the_loop
+        nursery.cancel_scope.cancel()
