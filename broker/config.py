@@ -34,7 +34,7 @@ from understudy.runtime.network import outgoing_address
 from understudy.runtime.properties import ConfigError, Properties, located, printable
 from understudy.runtime.stored_settings import listed_keys
 from understudy.security.settings import KEYS as SECURITY_KEYS
-from understudy.security.settings import SecuritySettings, read_security
+from understudy.security.settings import SecuritySettings, check_acl_enable, read_security
 
 __all__ = [
     "INERT",
@@ -205,6 +205,7 @@ class BrokerOptions:
             ConfigError: a value does not fit its key, or the broker would not start with it.
         """
         refuse_lost(values)
+        check_acl_enable(values, self.security)
         change = self._read(values)
         after = copy.deepcopy(self)
         after.apply(change)

@@ -114,12 +114,17 @@ def read_security(values: Properties) -> SecuritySettings:
         cluster=keys.cluster_name or "DefaultCluster",
         tls=read_tls(values),
     )
+    check_acl_enable(values, settings)
+    return settings
+
+
+def check_acl_enable(values: Properties, settings: SecuritySettings) -> None:
+    """Refuse ``aclEnable=true`` where nothing is closed. Raises ``ConfigError``."""
     if values.get("aclEnable", "").strip().lower() == "true" and not settings.authenticates:
         raise ConfigError(
             f"{values.where('aclEnable')}: aclEnable=true closes nothing by itself: set {ON}=true and {OF_ROLES}=true "
             f"and name users (docs/security.md), or take the key out to answer everybody"
         )
-    return settings
 
 
 def _check_class(values: Properties, key: str, known: tuple[str, ...]) -> None:
