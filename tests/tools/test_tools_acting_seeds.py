@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from bench import sim_acting
 
 from understudy.testkit.sim.seeds import Summary
 
+ROOT = Path(__file__).resolve().parent.parent.parent
+
 
 def test_the_seeds_that_once_broke_a_promise_are_played_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import sim_acting
+
     played: list[int] = []
 
     def note(play: object, seeds: list[int], processes: int, replay: object) -> Summary:
