@@ -110,14 +110,7 @@ class Presence:
         *,
         hung_up: bool = False,
     ) -> None:
-        """Take the answer of a name server.
-
-        Args:
-            found: ids and addresses that it shows.
-            before: those of the view before.
-            remembered: those that were shown not long ago, this broker included.
-            hung_up: the answer of all name servers after one of them has hung up on this broker.
-        """
+        """Take the answer of a name server; see :class:`~understudy.broker.absence.Contact`."""
         self._take(Contact(found, before, remembered, hung_up))
 
     def part(self, parted: bool) -> None:

@@ -220,7 +220,8 @@ class Registration:
         )
 
     def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
-        self._note(Changed(tuple(row.name for row in rows)) if 0 < len(rows) <= MANY_TOPICS else Everything())
+        few = 0 < len(rows) <= MANY_TOPICS
+        self._note(Changed(tuple(row.name for row in rows)) if few else Everything())
 
     def _connection_closed(self, address: str, connection: Connection) -> None:
         if address in self.name_servers and self._over.get(address) is connection:
@@ -330,9 +331,11 @@ class Registration:
         self._learn_master(ext.get("masterAddr"), ext.get("haServerAddr"))
         if answer.body:
             await self._take_order_config(address, answer.body)
+        if not self._over[address].alive:
+            return TellResult.MISSED
         for listener in self.on_taken:
             listener()
-        return TellResult.TOOK if self._over[address].alive else TellResult.MISSED
+        return TellResult.TOOK
 
     def _may_register(self, address: str, command: Command, over: Connection) -> bool:
         """Decide last, with no wait until *command* is sent: much may have happened since it was begun."""

@@ -31,10 +31,6 @@ from enum import Enum
 import attrs
 
 MASTER_ID = 0
-NO_NAME_SERVER = (
-    "no name server answers; this waits for one without a bound, for a slave may act for it where name servers are seen"
-)
-"""Nobody would find this broker without one anyway; and a slave that acts delivers what is due, and takes commits."""
 FRESH_SECONDS = 0.5
 """How long what name servers show is believed: who took longer to find its master asks them once more."""
 

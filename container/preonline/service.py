@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.common_log import end_of_log
 from understudy.container.preonline.completion import complete_log
 from understudy.container.preonline.handshake import (
-    NO_NAME_SERVER,
     Done,
     Event,
     Failed,
@@ -42,8 +40,6 @@ log = get_logger("container.preonline")
 
 COPY_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
-SAY_SECONDS = 60.0
-"""How often what fails again and again is said."""
 REMIND_SECONDS = 2.0
 """How often a slave that waits for this broker is told so again: less than it waits after it was told last."""
 
@@ -68,7 +64,6 @@ class PreOnline:
         self._taken: dict[Member, TakenOver] = {}
         self._incomplete: dict[Member, str] = {}
         self._began_ms = 0
-        self._said: dict[str, float] = {}
         self._former: Sequence[Mapping[str, Any]] = ()
         self._steps = trio.CancelScope()
         identity, remembered = broker.identity, broker.member_group.memory.members
@@ -124,12 +119,8 @@ class PreOnline:
         return Report(name, self._cause, self._began_ms, ended_ms, taken, self.state.trouble, self._former)
 
     def _next(self, event: Event) -> None:
-        before, now = self.state, self._clock.monotonic()
-        self.state = handshake.step(before, event, now)
-        if isinstance(event, Failed):
-            if now - self._said.get(event.why, -math.inf) < SAY_SECONDS:
-                return
-            self._said[event.why] = now
+        before = self.state
+        self.state = handshake.step(before, event, self._clock.monotonic())
         if isinstance(event, Failed | Finish):
             log.warning(
                 "pre-online step failed" if isinstance(event, Failed) else "pre-online ended early",
@@ -167,7 +158,7 @@ class PreOnline:
         views = await self._broker.member_group.views()
         self.heard = bool(views)
         if not views:
-            return Failed(NO_NAME_SERVER)
+            return Failed("no name server answers")
         return Members(tuple({Member(*each) for view in views for each in view.items()}))
 
     # --- a master, or a slave that acts from now on ------------------------------------------------------------

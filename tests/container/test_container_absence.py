@@ -142,30 +142,6 @@ def test_a_name_server_that_keeps_the_connection_of_a_container_lists_no_broker_
     run(scenario)
 
 
-def test_a_master_that_starts_without_any_name_server_waits_for_one_and_says_so(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def scenario(source: random.Random) -> None:
-        async with open_ring(source) as ring:
-            # given a master that is restarted while there is no name server
-            await ring.cluster.kill("n1")
-            await ring.cluster.kill("c1")
-            await ring.cluster.restart("c1")
-            master = ring.broker("g0", 0)
-            await trio.sleep(130)
-            # then it is not found, for it cannot know that no slave acts elsewhere, and says so once a minute
-            assert master.registration.isolated
-            told = [each.getMessage() for each in caplog.records if "pre-online step failed" in each.getMessage()]
-            assert len([each for each in told if "_g0_0" in each and "without a bound" in each]) == 3
-            assert isinstance(master.session.rules, RoleServices)
-            assert any("no name server answers" in each for each in master.session.rules.warnings)
-            # and comes back with the name server
-            await ring.cluster.restart("n1")
-            await until(lambda: not master.registration.isolated, 20)
-
-    run(scenario)
-
-
 def test_a_silent_slave_delays_the_return_only_until_it_is_dropped() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:

@@ -9,7 +9,6 @@ that is expected, up to an empty line. The commands:
 ``start 0 1``                      start these members, one after the other
 ``kill 0``                         end the process of a member; its connections end
 ``freeze 0``, ``continue 0``       stop it without ending anything, and let it go on
-``sleep 0``, ``continue 0``        the same, and no clock of its own tells how long that took
 ``stuck 1``, ``unstuck 1``         its heartbeats go on, its port does not answer
 ``cut 0 n1``, ``mend 0 n1``        the link between two of them
 ``down n1``, ``boot n1``           end a name server, start it with empty tables
@@ -45,13 +44,12 @@ class Player:
             "start": self._start,
             "kill": lambda words: self._group.kill(self._broker(words[0])),
             "freeze": self._freeze,
-            "sleep": lambda words: self._group.sleep(self._broker(words[0])),
-            "continue": lambda words: self._group.wake(self._broker(words[0])),
+            "continue": self._continue,
             "stuck": self._stuck,
             "unstuck": self._unstuck,
             "cut": lambda words: self._group.cuts.add(frozenset(words)),
             "mend": lambda words: self._group.cuts.discard(frozenset(words)),
-            "down": lambda words: self._group.down(self._server(words[0])),
+            "down": self._down,
             "boot": lambda words: self._group.boot(self._server(words[0])),
             "drop": lambda words: self._group.drop(self._server(words[0]), int(words[1])),
             "pass": self._pass,
@@ -90,11 +88,17 @@ class Player:
     def _freeze(self, words: Sequence[str]) -> None:
         self._broker(words[0]).frozen = True
 
+    def _continue(self, words: Sequence[str]) -> None:
+        self._broker(words[0]).frozen = False
+
     def _stuck(self, words: Sequence[str]) -> None:
         self._broker(words[0]).stuck = True
 
     def _unstuck(self, words: Sequence[str]) -> None:
         self._broker(words[0]).stuck = False
+
+    def _down(self, words: Sequence[str]) -> None:
+        self._server(words[0]).up = False
 
     def _pass(self, words: Sequence[str]) -> None:
         for _ in range(int(words[0])):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-import attrs
 from scenario_links import Links
 from scenario_members import Broker, NameServer
 
@@ -22,6 +21,7 @@ from understudy.container import silence
 from understudy.container.acting import Situation, acts, services
 from understudy.container.preonline import handshake
 from understudy.container.preonline.handshake import Member, Phase
+from understudy.ha.hearing import Hearing, Voice
 
 TIMEOUT_SECONDS = 10
 RETURN_SECONDS = 10.0
@@ -42,9 +42,9 @@ class Group(Links):
         own = Own(broker.broker_id, broker.address, broker.broker_id > 0, broker.acting_enabled)
         broker.view = member_view.State(own, memory=broker.memory)
         broker.registration = registering.State()
-        broker.presence = absence.State(broker.broker_id, broker.address, self._moment(broker))
+        broker.presence = absence.State(broker.broker_id, broker.address, self._moment())
         broker.said, broker.locks, broker.late, broker.follows = {}, {}, (), None
-        broker.heard, broker.left, broker.silence, broker.hung_up = {}, {}, silence.State(), set()
+        broker.heard, broker.left, broker.silence = {}, {}, silence.State()
         self._presence(broker, absence.Began(broker.broker_id, broker.broker_id > 0, broker.acting_enabled))
         self._live(broker)
 
@@ -68,7 +68,6 @@ class Group(Links):
             for broker_id, heard in list(server.heard.items()):
                 if server.up and self.now - heard > TIMEOUT_SECONDS:
                     self._drop(server, broker_id)
-                    self.brokers[broker_id].hung_up.add(server.name)
         for broker in self.brokers:
             if broker.runs:
                 self._live(broker)
@@ -76,7 +75,6 @@ class Group(Links):
 
     def _live(self, broker: Broker) -> None:
         self._presence(broker, absence.Looked())
-        self._learn_of_hang_ups(broker)
         self._heartbeat(broker)
         self._look_at_group(broker)
         self._come_online(broker)
@@ -96,12 +94,7 @@ class Group(Links):
     # --- registration ----------------------------------------------------------------------------------------------
 
     def _withheld(self, broker: Broker) -> bool:
-        return broker.presence.isolated or broker.presence.out_of_touch(self._moment(broker), LIMITS)
-
-    def _learn_of_hang_ups(self, broker: Broker) -> None:
-        for name in sorted(each for each in broker.hung_up if self.linked(broker.name, each)):
-            broker.hung_up.discard(name)
-            self._registering(broker, registering.Closed(name))
+        return broker.presence.isolated or broker.presence.out_of_touch(self._moment(), LIMITS)
 
     def _heartbeat(self, broker: Broker) -> None:
         beats = services(self._situation(broker))[Service.HEARTBEAT].run
@@ -121,27 +114,20 @@ class Group(Links):
                     continue
                 told = []
                 for name in action.servers:
-                    server, result = self._server(broker, name), TellResult.MISSED
-                    listed = server is None or broker.broker_id in server.members
-                    if name in broker.registration.took and not listed:
-                        self._registering(broker, registering.FoundLost(name))
-                    elif server is not None and not broker.registration.hung_up:
+                    server = self._server(broker, name)
+                    result = TellResult.MISSED if server is None else TellResult.TOOK
+                    if server is not None:
                         self._list(server, broker)
                         self._viewing(broker, member_events.Registered())
                         told.append(name)
-                        result = TellResult.TOOK
                     self._registering(broker, registering.Answered(name, result))
                 if told:
                     self.say(broker, f"registers at {' '.join(told)}")
                 self._registering(broker, registering.Told(action.regular))
 
     def _registering(self, broker: Broker, event: registering.Event) -> tuple[registering.Action, ...]:
-        settings = attrs.evolve(SETTINGS, guarded=broker.presence.guarded)
-        broker.registration, actions = registering.step(broker.registration, event, self._clock(broker), settings)
+        broker.registration, actions = registering.step(broker.registration, event, self.now, SETTINGS)
         for action in actions:
-            if isinstance(action, registering.Examine):
-                self.say(broker, f"asks all name servers: {' '.join(sorted(broker.registration.hung_up))} hung up")
-                self._viewing(broker, member_events.HungUp(TIMEOUT_SECONDS))
             if isinstance(action, registering.StayAway):
                 self.say(broker, f"heartbeats do not arrive: stays away for {action.seconds:g} s")
         return actions
@@ -189,12 +175,10 @@ class Group(Links):
     def _following(self, broker: Broker) -> Following:
         if not broker.broker_id:
             return Following()
-        return Following(
-            broker.follows, self._clock(broker) - broker.announced_at < RETURN_SECONDS, broker.follows is not None
-        )
+        return Following(broker.follows, self.now - broker.announced_at < RETURN_SECONDS, broker.follows is not None)
 
     def _viewing(self, broker: Broker, event: member_events.Event) -> None:
-        broker.view, actions = member_view.step(broker.view, event, self._clock(broker))
+        broker.view, actions = member_view.step(broker.view, event, self.now)
         for action in actions:
             following = self._following(broker)
             if isinstance(action, member_events.Ask):
@@ -204,16 +188,14 @@ class Group(Links):
                 else:
                     found = dict(server.members)
                     self._viewing(broker, member_events.Answered(action.server, found, self._names(), following))
-            elif isinstance(action, member_events.AskOthers | member_events.AskAll):
+            elif isinstance(action, member_events.AskOthers):
                 answers = [self._server(broker, name) for name in action.servers]
                 views = tuple(dict(each.members) for each in answers if each is not None)
                 self._viewing(broker, member_events.Opinions(views, following))
-            elif isinstance(action, member_events.Examined):
-                self._registering(broker, registering.Examined())
             elif isinstance(action, member_events.AskAgain):
                 self._look_at_group(broker)
             elif isinstance(action, member_events.Contact):
-                self._presence(broker, absence.Contact(action.found, action.before, action.remembered, action.hung_up))
+                self._presence(broker, absence.Contact(action.found, action.before, action.remembered))
             elif isinstance(action, member_events.Lost):
                 self._registering(broker, registering.FoundLost())
             elif isinstance(action, member_events.TellServers):
@@ -238,7 +220,7 @@ class Group(Links):
     # --- presence and pre-online -----------------------------------------------------------------------------------
 
     def _presence(self, broker: Broker, event: absence.Event) -> None:
-        broker.presence, actions = absence.step(broker.presence, event, self._moment(broker), LIMITS)
+        broker.presence, actions = absence.step(broker.presence, event, self._moment(), LIMITS)
         for action in actions:
             if isinstance(action, absence.Isolated):
                 self.say(broker, f"isolated: {action.cause}")
@@ -254,7 +236,7 @@ class Group(Links):
                 Member(broker.broker_id, broker.address),
                 former,
                 lone=broker.memory.members is not None and len(former) <= 1,
-                now=self._clock(broker),
+                now=self.now,
                 dropped=broker.presence.cause == absence.DROPPED,
                 patience_seconds=PATIENCE_SECONDS,
                 timeout_seconds=TIMEOUT_SECONDS,
@@ -262,7 +244,7 @@ class Group(Links):
         while broker.returning is not None:
             state = broker.returning
             event = self._phase(broker, state)
-            broker.returning = state = handshake.step(state, event, self._clock(broker))
+            broker.returning = state = handshake.step(state, event, self.now)
             if isinstance(event, handshake.Failed):
                 self.say_once(broker, "pre-online", f"pre-online: {state.trouble}")
             if state.phase is Phase.ONLINE:
@@ -273,7 +255,7 @@ class Group(Links):
     def finish(self, broker: Broker) -> None:
         """An operator ends pre-online."""
         assert broker.returning is not None, "it is not in pre-online"
-        self._online(broker, handshake.step(broker.returning, handshake.Finish(), self._clock(broker)))
+        self._online(broker, handshake.step(broker.returning, handshake.Finish(), self.now))
         self._register(broker)
         self._everybody_decides()
 
@@ -281,7 +263,6 @@ class Group(Links):
         left = f" without {', '.join(map(str, state.given_up))}" if state.given_up else ""
         self.say(broker, f"online{left}")
         broker.late, broker.returning, broker.log_open = state.given_up, None, False
-        self._registering(broker, registering.Returned())
         self._presence(broker, absence.Online())
 
     def _phase(self, broker: Broker, state: handshake.State) -> handshake.Event:
@@ -302,7 +283,7 @@ class Group(Links):
         elif state.phase is Phase.ANNOUNCE:
             word = "acts from now on" if broker.broker_id else "comes back"
             self.say(broker, f"tells {other.name} that it {word}")
-            other.announced_at = self._clock(other)
+            other.announced_at = self.now
             other.follows = other.follows if broker.broker_id else broker.address
             self._decide(other)
         elif state.phase is Phase.ASK_MASTER:
@@ -333,7 +314,7 @@ class Group(Links):
             acting_enabled=broker.acting_enabled,
             isolated=broker.presence.isolated,
             members=broker.view.members,
-            master_returning=is_slave and self._clock(broker) - broker.announced_at < RETURN_SECONDS,
+            master_returning=is_slave and self.now - broker.announced_at < RETURN_SECONDS,
             master_declines=broker.view.master_declines,
             contact_lost=broker.presence.contact_lost,
             slaves_silent=broker.silence.slaves_silent,
@@ -350,10 +331,21 @@ class Group(Links):
             None if broker.broker_id else self._hearing(broker),
             acts(self._situation(broker)).run,
         )
-        broker.silence, actions = silence.step(broker.silence, listened, self._clock(broker) * 1000, SILENCE)
+        broker.silence, actions = silence.step(broker.silence, listened, self.now * 1000, SILENCE)
         for action in actions:
             held = f"holds back what is due: {action.why}" if isinstance(action, silence.HoldBack) else ""
             self.say(broker, held or "delivers what is due again")
+
+    def _hearing(self, master: Broker) -> Hearing:
+        for other in self.brokers[1:]:
+            if self._reachable(master, other.address) is not None and other.follows == master.address:
+                master.heard[other.broker_id] = self.now
+                master.left.pop(other.broker_id, None)
+            elif master.heard.get(other.broker_id, self.now) < self.now and not other.alive:
+                master.left.setdefault(other.broker_id, self.now)  # the connection of a dead process ends
+                del master.heard[other.broker_id]
+        voices = (Voice(f"b{number}", True, heard, math.inf) for number, heard in master.heard.items())
+        return Hearing(tuple(voices), {f"b{number}": at for number, at in master.left.items()})
 
     def _everybody_decides(self) -> None:
         for broker in self.brokers:

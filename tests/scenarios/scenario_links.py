@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from scenario_members import Broker, NameServer, Transcript
@@ -11,7 +10,6 @@ from understudy.broker import lock_quorum
 from understudy.broker.absence import Moment
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.lost_end import Reach, longest_first
-from understudy.ha.hearing import Hearing, Voice
 
 
 class Links(Transcript):
@@ -38,29 +36,11 @@ class Links(Transcript):
     def _names(self) -> tuple[str, ...]:
         return tuple(each.name for each in self.servers)
 
-    def down(self, server: NameServer) -> None:
-        server.up = False
-        for broker_id in server.members:
-            self.brokers[broker_id].hung_up.add(server.name)
-
     def boot(self, server: NameServer) -> None:
         server.up, server.members, server.heard = True, {}, {}
 
-    def sleep(self, broker: Broker) -> None:
-        """Stop *broker*, and both of its clocks: those that go on were set back."""
-        broker.frozen, broker.asleep_at = True, self.now
-
-    def wake(self, broker: Broker) -> None:
-        """Let *broker* go on that slept or was frozen."""
-        if broker.asleep_at is not None:
-            broker.lag += self.now - broker.asleep_at
-        broker.frozen, broker.asleep_at = False, None
-
-    def _clock(self, broker: Broker) -> float:
-        return self.now - broker.lag
-
-    def _moment(self, broker: Broker) -> Moment:
-        return Moment(self._clock(broker) * 1000, round(self._clock(broker) * 1000))
+    def _moment(self) -> Moment:
+        return Moment(self.now * 1000, round(self.now * 1000))
 
     def lock(self, client: str, queue: str, broker: Broker) -> None:
         """Ask *broker* for a lock that a majority must grant."""
@@ -85,15 +65,3 @@ class Links(Transcript):
         for reach in longest_first(broker.log_end, reaches)[:1]:
             self.say(broker, f"takes back its log from {broker.log_end} to {reach.end} from {reach.member.broker_id}")
             broker.log_end = reach.end
-
-    def _hearing(self, master: Broker) -> Hearing:
-        now = self._clock(master)
-        for other in self.brokers[1:]:
-            if self._reachable(master, other.address) is not None and other.follows == master.address:
-                master.heard[other.broker_id] = now
-                master.left.pop(other.broker_id, None)
-            elif master.heard.get(other.broker_id, now) < now and not other.alive:
-                master.left.setdefault(other.broker_id, now)  # the connection of a dead process ends
-                del master.heard[other.broker_id]
-        voices = (Voice(f"b{number}", True, heard, math.inf) for number, heard in master.heard.items())
-        return Hearing(tuple(voices), {f"b{number}": at for number, at in master.left.items()})

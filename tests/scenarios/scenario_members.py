@@ -35,9 +35,6 @@ class Broker:
     memory: GroupMemory = attrs.field(factory=GroupMemory)
     alive: bool = False
     frozen: bool = False
-    asleep_at: float | None = None
-    lag: float = 0.0
-    hung_up: set[str] = attrs.field(factory=set)
     stuck: bool = False
     view: member_view.State = attrs.field(init=False)
     presence: absence.State = attrs.field(init=False)
