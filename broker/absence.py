@@ -15,9 +15,6 @@ The rules:
 * A master that the view before showed and that no name server shows any more was **dropped**: it is isolated, for a
   slave may have acted since. So is a slave of a group without master: another slave may have acted instead. A broker
   that another name server still shows was not dropped.
-* A broker that a name server has **hung up on** was there all the time as far as its clocks tell; a machine that slept
-  while its clock was set back has no other trace of it. Only a name server that shows the broker is proof that nobody
-  has acted: an empty answer comes from one that has just started.
 * A slave that would begin to act, and has copied nothing since it came back, is **outdated**: who acted until now may
   have told the other slaves alone.
 """
@@ -32,7 +29,6 @@ import attrs
 MASTER_ID = 0
 STARTED = "the process has started"
 DROPPED = "every name server that answers had dropped this broker"
-HUNG_UP = "a name server has hung up, and none that answers shows this broker: it was dropped"
 OUTDATED = "it would act for the master, and has copied nothing since it came back: others may know more"
 
 
@@ -162,13 +158,11 @@ class Contact:
         found: ids and addresses that it shows.
         before: those of the view before.
         remembered: those that were shown not long ago, this broker included.
-        hung_up: the answer of all name servers after one of them has hung up on this broker.
     """
 
     found: Mapping[int, str]
     before: Mapping[int, str] | None
     remembered: Mapping[int, str] = attrs.field(factory=dict)
-    hung_up: bool = False
 
 
 @attrs.frozen
@@ -257,29 +251,21 @@ def _looked(state: State, now: Moment, trusted: Limits) -> tuple[State, tuple[Ac
 def _contact(state: State, event: Contact, now: Moment, trusted: Limits) -> tuple[State, tuple[Action, ...]]:
     silent = state.silent_ms(now)
     others = event.found.keys() - {state.broker_id}
-    group = others or event.remembered.keys() - {state.broker_id}
-    actions: tuple[Action, ...] = ()
-    if gap_ms(state.moment, now) > trusted.pause:
-        state, actions = _looked(state, now, trusted)  # else it would be noticed when pre-online is done
-    isolated: list[Action] = []
+    actions: list[Action] = []
     if silent > trusted.silence:
-        if group:
-            state, isolated = _isolate(state, f"no name server was reached for {silent:.0f} ms")
-        isolated.append(Register())
-    elif event.hung_up and group and _missing(state, event):
-        state, isolated = _isolate(state, HUNG_UP)
+        if others or event.remembered.keys() - {state.broker_id}:
+            state, actions = _isolate(state, f"no name server was reached for {silent:.0f} ms")
+        actions.append(Register())
     elif others and _dropped(state, event):
-        state, isolated = _isolate(state, DROPPED)
-    return attrs.evolve(state, contact_ms=now.monotonic_ms), (*actions, *isolated)
+        state, actions = _isolate(state, DROPPED)
+    return attrs.evolve(state, contact_ms=now.monotonic_ms), tuple(actions)
 
 
 def _dropped(state: State, event: Contact) -> bool:
-    return (event.before or {}).get(state.broker_id) == state.address and _missing(state, event)
-
-
-def _missing(state: State, event: Contact) -> bool:
-    """Return whether nobody shows this broker, nor the master of a slave."""
-    return state.broker_id not in event.found and (not state.is_slave or MASTER_ID not in event.found)
+    was_shown = (event.before or {}).get(state.broker_id) == state.address
+    if not was_shown or state.broker_id in event.found:
+        return False
+    return not state.is_slave or MASTER_ID not in event.found
 
 
 def _isolate(state: State, cause: str) -> tuple[State, list[Action]]:

@@ -212,7 +212,9 @@ class Broker:
             # Whom a broker without acting masters remembers is saved nowhere.
             lambda: self.persistence.changed("members") if self.persistence.keeps("members") else None,
         )
-        self.heartbeats = NameServerHeartbeats(world.clock, options, self.identity, self.registration, client)
+        self.heartbeats = NameServerHeartbeats(
+            world.clock, options, self.identity, self.registration, client, self.member_group.not_known
+        )
         self.slave_sync = SlaveSync(
             world, self.replication, client, self.identity, lambda: self.member_group.members, self.tables, self.history
         )

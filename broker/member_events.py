@@ -49,17 +49,10 @@ class NoAnswer:
 
 @attrs.frozen
 class Opinions:
-    """What the other name servers that answered in time see.
-
-    Attributes:
-        views: of those.
-        following: see there.
-        cannot_say: there are none, for whoever answered does not know the question.
-    """
+    """What the other name servers that answered in time see."""
 
     views: tuple[View, ...]
     following: Following = Following()
-    cannot_say: bool = False
 
 
 @attrs.frozen
@@ -95,17 +88,6 @@ class Registered:
 
 
 @attrs.frozen
-class HungUp:
-    """A name server that had this broker has hung up: it has dropped it, or has ended.
-
-    Attributes:
-        patience_seconds: how long a slave that no one shows waits for its group where name servers have just started.
-    """
-
-    patience_seconds: float
-
-
-@attrs.frozen
 class SettingsOf:
     """A member said what its settings are; ``None``: it did not say."""
 
@@ -114,7 +96,7 @@ class SettingsOf:
     acting_enabled: bool | None
 
 
-Event = Due | Answered | NoAnswer | Opinions | Noticed | Registered | HungUp | SettingsOf
+Event = Due | Answered | NoAnswer | Opinions | Noticed | Registered | SettingsOf
 
 # --- actions -------------------------------------------------------------------------------------------------------
 
@@ -134,18 +116,6 @@ class AskOthers:
 
 
 @attrs.frozen
-class AskAll:
-    """Ask all of these, at once."""
-
-    servers: tuple[str, ...]
-
-
-@attrs.frozen
-class Examined:
-    """It is known what happened while name servers had hung up: who is not isolated now may be told of."""
-
-
-@attrs.frozen
 class AskAgain:
     """Begin a round now."""
 
@@ -157,7 +127,6 @@ class Contact:
     found: View
     before: View | None
     remembered: View = attrs.field(factory=dict)
-    hung_up: bool = False
 
 
 @attrs.frozen
@@ -230,8 +199,6 @@ class Warn:
 Action = (
     Ask
     | AskOthers
-    | AskAll
-    | Examined
     | AskAgain
     | Contact
     | Lost

@@ -21,17 +21,14 @@ from understudy.broker.member_events import (
     Arrived,
     Ask,
     AskAgain,
-    AskAll,
     AskOthers,
     AskSettings,
     Contact,
     Due,
     Event,
-    Examined,
     FindLog,
     Follow,
     Following,
-    HungUp,
     LoseMaster,
     Lost,
     NoAnswer,
@@ -66,6 +63,8 @@ log = get_logger("broker.members")
 QUESTION_TIMEOUT_MS = 3_000
 SECOND_OPINION_MS = 500
 """How long another name server may take to say whom it sees, after a first one has."""
+LOOK_MS = 10_000
+"""How long a broker that a name server has dropped waits for its own view of the group before it tries again."""
 SEARCH_MS = 3_000
 ACTING_KEY = "enableSlaveActingMaster"
 
@@ -122,10 +121,11 @@ class MemberGroup:
         self._presence = presence
         self._remember = remember
         self._ask_again = Signal()
-        self._speechless: set[str] = set()
+        self._unknown_somewhere = False
+        self._begun, self._done = 0, Signal()
         self.state = member_view.State(self._own())
         registration.on_taken.append(lambda: self._take(Registered()))
-        registration.on_hung_up.append(self._hung_up)
+        registration.may_tell = self._may_tell
         self.on_view: list[Callable[[], None]] = []
 
     @property
@@ -145,20 +145,24 @@ class MemberGroup:
     def begin_anew(self) -> None:
         """Forget the view, and what is under way to make one: it shows the group as it was for another role, or before
         this broker came back."""
-        self.state = attrs.evolve(
-            self.state, own=self._own(), members=None, pending=None, left=(), overtaken=True, hung_up_until=None
-        )
+        self.state = attrs.evolve(self.state, own=self._own(), members=None, pending=None, left=(), overtaken=True)
         self._ask_again.set()
 
     async def run(self) -> None:
         """Keep the view fresh until cancelled."""
         broker = self._options.broker
+        self._begun = self._done.count
         async with trio.open_nursery() as nursery:
             while True:
                 if broker.enable_slave_acting_master:
                     looked = self._ask_again.count
+                    self._begun += 1
+                    unknown, self._unknown_somewhere = self._unknown_somewhere, False
                     for question in await self._round():
                         nursery.start_soon(self._ask_settings, question)
+                    self._done.set()
+                    if unknown:
+                        self._registration.lost()
                     with self._clock.move_on_after(broker.sync_broker_member_group_period / 1000):
                         await self._ask_again.wait(looked)
                     continue
@@ -166,10 +170,38 @@ class MemberGroup:
                     self._registration.trigger()  # its answer names the master as soon as there is one
                 await self._clock.sleep(SEARCH_MS / 1000)
 
-    def _hung_up(self) -> None:
-        """Look at the group before any name server is told of this broker: a slave may have acted for it."""
-        for action in self._take(HungUp(self._options.broker.broker_not_active_timeout_millis / 1000)):
-            self._act(action)
+    def not_known(self) -> None:
+        """Look at the group before the broker registers where it was not known: a slave may have acted for it there."""
+        if not self._options.broker.enable_slave_acting_master:
+            self._registration.trigger()
+            return
+        self._unknown_somewhere = True
+        self._ask_again.set()
+
+    async def _may_tell(self, server: str) -> bool:
+        """Return whether *server* may be told of this broker, which looks at the group first if it was dropped there.
+
+        A machine that slept while its clock was set back has no other trace of its absence than that.
+        """
+        if not self._options.broker.enable_slave_acting_master or not self._presence.state.guarded:
+            return True
+        if not member_view.shown(self.state):
+            return True  # nobody can have dropped it since
+        found = await self._ask_at(server)
+        if found is not None and not member_view.drops(self.state, found):
+            return not self._presence.withheld
+        if found is not None and not await self._look():
+            return False
+        return not self._presence.withheld
+
+    async def _look(self) -> bool:
+        """Wait for a round that begins after this; return whether it was done in time."""
+        wanted = self._begun + 1
+        self._ask_again.set()
+        with self._clock.move_on_after(LOOK_MS / 1000):
+            while self._done.count < wanted:
+                await self._done.wait()
+        return self._done.count >= wanted
 
     async def views(self) -> list[dict[int, str]]:
         """Ask every name server at once and return what they answer; changes nothing here.
@@ -218,9 +250,6 @@ class MemberGroup:
             return Answered(action.server, found, tuple(self._registration.name_servers), self._following())
         if isinstance(action, AskOthers):
             return Opinions(tuple(await self._ask_all(action.servers, SECOND_OPINION_MS)), self._following())
-        if isinstance(action, AskAll):
-            views = await self._ask_all(action.servers, QUESTION_TIMEOUT_MS)
-            return Opinions(tuple(views), self._following(), cannot_say=not views and bool(self._speechless))
         if isinstance(action, FindLog):
             answer = await self._invoke(action.address, request(RequestCode.EXCHANGE_BROKER_HA_INFO, {}))
             if answer is not None and answer.code == ResponseCode.SUCCESS:
@@ -242,9 +271,7 @@ class MemberGroup:
         """Do what needs no waiting."""
         name = self._identity.canonical_name
         if isinstance(action, Contact):
-            self._presence.contact(action.found, action.before, action.remembered, hung_up=action.hung_up)
-        elif isinstance(action, Examined):
-            self._registration.examined()
+            self._presence.contact(action.found, action.before, action.remembered)
         elif isinstance(action, Lost):
             self._registration.lost()
         elif isinstance(action, TellServers):
@@ -326,7 +353,6 @@ class MemberGroup:
         else:
             ext = {"clusterName": identity.cluster, "brokerName": identity.name}
             answer = await self._invoke(address, request(RequestCode.GET_BROKER_MEMBER_GROUP, ext), timeout_ms)
-        (self._speechless.add if _not_supported(answer) else self._speechless.discard)(address)
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return None
         try:
@@ -344,10 +370,6 @@ class MemberGroup:
         except RemotingError as error:
             log.debug("no answer", address=address, why=error)
             return None
-
-
-def _not_supported(answer: Command | None) -> bool:
-    return answer is not None and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def setting_of(body: bytes, identity: Identity, broker_id: int) -> bool | None:

@@ -8,10 +8,6 @@ it: a master that only one name server has lost is there (differs because the re
 and delivers beside its master for as long as the name servers disagree). So does a master that one of them has lost:
 where another one still shows it, no slave has acted for it, and it only registers again.
 
-When a name server has hung up, one look over all of them decides before any is told of this broker. Who is shown
-somewhere was not dropped, as nobody has told of it since. A master that nobody shows is isolated: also where all have
-just started and show nobody, for then it is not known what they knew before. Slaves wait for it there.
-
 A step returns what the shell has to do; answers of name servers come back as events.
 
 Source: BrokerController.java, BrokerOuterAPI.java.
@@ -31,17 +27,14 @@ from understudy.broker.member_events import (
     Arrived,
     Ask,
     AskAgain,
-    AskAll,
     AskOthers,
     AskSettings,
     Contact,
     Due,
     Event,
-    Examined,
     FindLog,
     Follow,
     Following,
-    HungUp,
     LoseMaster,
     Lost,
     NoAnswer,
@@ -89,8 +82,6 @@ class State:
         pending: the answer that waits for second opinions, ``None``: none does.
         left: name servers that this round has not asked yet.
         overtaken: since this round began a name server has told something newer than what it may answer.
-        hung_up_until: a name server has hung up since the last look over all of them: monotonic seconds until which a
-            slave waits to be shown its group; ``None``: none has.
     """
 
     own: Own
@@ -102,7 +93,6 @@ class State:
     pending: View | None = None
     left: tuple[str, ...] = ()
     overtaken: bool = False
-    hung_up_until: float | None = None
 
     @property
     def alive(self) -> int:
@@ -134,6 +124,17 @@ class State:
 
 Step = tuple[State, tuple[Action, ...]]
 
+
+def shown(state: State) -> bool:
+    """Return whether the last view shows this broker itself."""
+    return (state.members or {}).get(state.own.broker_id) == state.own.address
+
+
+def drops(state: State, found: View) -> bool:
+    """Return whether *found* shows others of the group, and no longer this broker, as the last view did."""
+    return shown(state) and state.own.broker_id not in found and bool(found)
+
+
 # --- the step ------------------------------------------------------------------------------------------------------
 
 
@@ -141,9 +142,6 @@ def step(state: State, event: Event, now: float) -> Step:
     """Return the state after *event* at *now* (monotonic seconds), and what is to be done."""
     if isinstance(event, Due):
         servers = event.servers
-        if state.hung_up_until is not None:
-            state = attrs.evolve(state, left=(), pending=None, overtaken=False)
-            return state, ((AskAll(servers),) if servers else ())
         if state.first in servers:
             turn = servers.index(state.first)
             servers = (*servers[turn:], *servers[:turn])
@@ -158,11 +156,6 @@ def step(state: State, event: Event, now: float) -> Step:
         if event.found and others and _misses_master(state, event.found):
             return attrs.evolve(state, pending=event.found), (AskOthers(others),)
         return _take(state, event.found, event.found, event.following, now)
-    if isinstance(event, HungUp):
-        until = now + event.patience_seconds if state.hung_up_until is None else state.hung_up_until
-        return attrs.evolve(state, hung_up_until=until, overtaken=True), (AskAgain(),)
-    if isinstance(event, Opinions) and state.hung_up_until is not None:
-        return _examine(state, event, state.hung_up_until, now)
     if isinstance(event, Opinions):
         found = state.pending or {}
         return _take(
@@ -188,7 +181,7 @@ def _ask_next(state: State, following: Following) -> Step:
 def _misses_master(state: State, found: View) -> bool:
     if MASTER_ID in found:
         return False
-    return state.own.is_slave or (state.members or {}).get(state.own.broker_id) == state.own.address
+    return state.own.is_slave or shown(state)
 
 
 def _with_master(state: State, found: View, views: tuple[View, ...]) -> View:
@@ -206,31 +199,10 @@ def _with_master(state: State, found: View, views: tuple[View, ...]) -> View:
     return found
 
 
-def _examine(state: State, event: Opinions, until: float, now: float) -> Step:
-    """Judge what all name servers say after one of them has hung up."""
-    if not event.views:
-        return (attrs.evolve(state, hung_up_until=None), (Examined(),)) if event.cannot_say else (state, ())
-    found: dict[int, str] = {}
-    for view in event.views:
-        found = {**view, **found}
-        if view.get(state.own.broker_id) == state.own.address:
-            found[state.own.broker_id] = state.own.address
-    if state.own.is_slave and not found and now < until:
-        # What is under way is its master's return, which must not find this slave shown alone, and acting.
-        return attrs.evolve(state, answered_at=now), (Contact(found, state.members, state.memory.members or {}),)
-    state = attrs.evolve(state, hung_up_until=None)
-    return _take(state, found, found, event.following, now, hung_up=True)
-
-
-def _take(
-    state: State, found: View, answered: View, following: Following, now: float, *, hung_up: bool = False
-) -> Step:
+def _take(state: State, found: View, answered: View, following: Following, now: float) -> Step:
     """Make *found* the view; *answered* is what the name server that was asked first said."""
     own, before = state.own, state.members
-    remembered = {**(state.memory.members or {}), **(before or {})} if hung_up else state.memory.members or {}
-    actions: list[Action] = [Contact(found, before, remembered, hung_up)]
-    if hung_up:
-        actions.append(Examined())
+    actions: list[Action] = [Contact(found, before, state.memory.members or {})]
     held = answered.get(own.broker_id)
     if held is None:
         actions.append(Lost())

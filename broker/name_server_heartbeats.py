@@ -5,6 +5,8 @@ Source: BrokerController.java (sendHeartbeat), BrokerOuterAPI.java.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 from understudy.broker.config import BrokerOptions
@@ -28,6 +30,8 @@ class NameServerHeartbeats:
         identity: who the broker is.
         registration: to whom they go, and whether they may.
         client: connections to name servers.
+        not_known: called when a name server answers that it does not know this broker. Those that know 904 never say
+            so; the member view finds it out then.
     """
 
     def __init__(
@@ -37,12 +41,14 @@ class NameServerHeartbeats:
         identity: Identity,
         registration: Registration,
         client: RemotingClient,
+        not_known: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._options = options
         self._name = identity.canonical_name
         self._registration = registration
         self._client = client
+        self._not_known = not_known
 
     async def run(self) -> None:
         """Send heartbeats until cancelled."""
@@ -66,4 +72,4 @@ class NameServerHeartbeats:
             return
         if answer.code == ResponseCode.SUCCESS and not answer.body and not registration.isolated:
             log.info("not known, registering", broker=self._name, name_server=address)
-            registration.lost(address)  # those that know 904 never say so; the member view finds it out
+            self._not_known()

@@ -103,15 +103,10 @@ class Presence:
         self._take(Began(role.broker_id, role.is_slave, guarded, cause))
 
     def contact(
-        self,
-        found: Mapping[int, str],
-        before: Mapping[int, str] | None,
-        remembered: Mapping[int, str],
-        *,
-        hung_up: bool = False,
+        self, found: Mapping[int, str], before: Mapping[int, str] | None, remembered: Mapping[int, str]
     ) -> None:
         """Take the answer of a name server; see :class:`~understudy.broker.absence.Contact`."""
-        self._take(Contact(found, before, remembered, hung_up))
+        self._take(Contact(found, before, remembered))
 
     def part(self, parted: bool) -> None:
         """Let readers wait, or no longer: what offsets of the group mean is not what this slave's log holds."""

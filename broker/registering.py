@@ -5,10 +5,6 @@ when asked for, and to a name server that has lost the broker; changed topics ar
 take something is told everything after :data:`RETRY_SECONDS`; one that still has not answered the last time is told
 everything as soon as it has. A broker that nobody may find tells nothing.
 
-A name server that **hangs up** has dropped whom it had, and a slave acts then. So does one that says that it no longer
-lists this broker. Nobody is told of it from then on, until the group was looked at (:mod:`member_view`): the first
-registration that is taken would hide what happened.
-
 Source: BrokerController.java (registerBrokerAll).
 """
 
@@ -37,7 +33,6 @@ class State:
         due, retry: monotonic seconds when everything is told again, and when those in *missed* are.
         missed: name servers that did not take what they were told last.
         took: name servers that have this broker, as far as is known.
-        hung_up: those of them that have hung up since the group was looked at.
         under_way: name servers that have not answered yet.
         again: those of them that must be told everything when they have.
         told_at: monotonic seconds of the last registration that was taken, ``None`` before.
@@ -50,7 +45,6 @@ class State:
     retry: float = -math.inf
     missed: frozenset[str] = frozenset()
     took: frozenset[str] = frozenset()
-    hung_up: frozenset[str] = frozenset()
     under_way: frozenset[str] = frozenset()
     again: frozenset[str] = frozenset()
     told_at: float | None = None
@@ -79,7 +73,6 @@ class Settings:
         period_seconds: from one registration to the next.
         only_when_changed: ask first whether a name server has another version (``forceRegister=false``).
         heartbeats: whether name servers drop a broker that they do not hear (``enableSlaveActingMaster``).
-        guarded: others could act for the broker, or it for others, and it takes over what they did.
         timeout_seconds: after which time they do.
         notice_seconds: how long after that the broker may find it out.
     """
@@ -87,7 +80,6 @@ class Settings:
     period_seconds: float = 30.0
     only_when_changed: bool = False
     heartbeats: bool = True
-    guarded: bool = True
     timeout_seconds: float = 10.0
     notice_seconds: float = 2.0
 
@@ -119,30 +111,14 @@ class Changed:
 
 @attrs.frozen
 class FoundLost:
-    """A name server that answers does not have this broker.
-
-    Attributes:
-        server: which one says so itself; ``None``: what follows for the group is judged already.
-    """
-
-    server: str | None = None
+    """A name server that answers does not have this broker."""
 
 
 @attrs.frozen
 class Closed:
-    """The connection to a name server has ended, which drops who registered over it; or it says that it did."""
+    """The connection to a name server has ended; it drops who registered over it."""
 
     server: str
-
-
-@attrs.frozen
-class Examined:
-    """All name servers were asked after a hang-up: whoever is not isolated now may be told of."""
-
-
-@attrs.frozen
-class Returned:
-    """Pre-online is done: what any name server knew of the broker before means nothing any more."""
 
 
 @attrs.frozen
@@ -161,7 +137,7 @@ class Told:
     everything: bool
 
 
-Event = Begun | Look | Everything | Changed | FoundLost | Closed | Examined | Returned | Answered | Told
+Event = Begun | Look | Everything | Changed | FoundLost | Closed | Answered | Told
 
 
 @attrs.frozen
@@ -189,12 +165,7 @@ class StayAway:
     seconds: float
 
 
-@attrs.frozen
-class Examine:
-    """Ask all name servers who is in the group."""
-
-
-Action = Register | Announce | StayAway | Examine
+Action = Register | Announce | StayAway
 Result = tuple[State, tuple[Action, ...]]
 
 
@@ -207,8 +178,6 @@ def step(state: State, event: Event, now: float, settings: Settings) -> Result:
         now: moment (monotonic seconds).
         settings: periods and limits.
     """
-    if state.hung_up and not settings.guarded:
-        state = attrs.evolve(state, hung_up=frozenset())
     if isinstance(event, Begun):
         return attrs.evolve(state, under_way=frozenset(), again=frozenset()), ()
     if isinstance(event, Everything):
@@ -218,14 +187,12 @@ def step(state: State, event: Event, now: float, settings: Settings) -> Result:
             return attrs.evolve(state, full=True), ()
         names = dict.fromkeys((*state.changed, *event.topics))
         return attrs.evolve(state, changed=tuple(names)), ()
-    if isinstance(event, Closed) or (isinstance(event, FoundLost) and event.server in state.took):
-        return _closed(state, event.server, now, settings)
     if isinstance(event, FoundLost):
         return _found_lost(state, now, settings)
-    if isinstance(event, Examined):
-        return attrs.evolve(state, hung_up=frozenset()), ()
-    if isinstance(event, Returned):
-        return attrs.evolve(state, hung_up=frozenset(), took=frozenset()), ()
+    if isinstance(event, Closed):
+        if event.server not in state.took:
+            return state, ()  # nothing was dropped; who is there is asked again later
+        return _found_lost(attrs.evolve(state, took=state.took - {event.server}), now, settings)
     if isinstance(event, Answered):
         return _answered(state, event, now)
     if isinstance(event, Told):
@@ -236,7 +203,7 @@ def step(state: State, event: Event, now: float, settings: Settings) -> Result:
 
 
 def _look(state: State, event: Look, now: float, settings: Settings) -> Result:
-    if event.withheld or state.hung_up:
+    if event.withheld:
         return state, ()
     servers = event.servers
     missed = state.missed.intersection(servers)
@@ -272,20 +239,9 @@ def _answered(state: State, event: Answered, now: float) -> Result:
         state = attrs.evolve(state, missed=state.missed | {server})
     again = server in state.again and not event.withheld
     state = attrs.evolve(state, again=state.again - {server})
-    if again and state.hung_up:
-        state = attrs.evolve(state, missed=state.missed | {server})
-    elif again:
+    if again:
         return attrs.evolve(state, missed=state.missed - {server}), (Register((server,), regular=False),)
     return attrs.evolve(state, under_way=state.under_way - {server}), ()
-
-
-def _closed(state: State, server: str | None, now: float, settings: Settings) -> Result:
-    if server is None or server not in state.took:
-        return state, ()  # nothing was dropped; who is there is asked again later
-    state, actions = _found_lost(attrs.evolve(state, took=state.took - {server}), now, settings)
-    if not settings.guarded:
-        return state, actions
-    return attrs.evolve(state, hung_up=state.hung_up | {server}), (*actions, Examine())
 
 
 def _found_lost(state: State, now: float, settings: Settings) -> Result:

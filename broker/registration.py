@@ -27,12 +27,9 @@ from understudy.broker.registering import (
     Closed,
     Event,
     Everything,
-    Examine,
-    Examined,
     FoundLost,
     Look,
     Register,
-    Returned,
     Settings,
     StayAway,
     TellResult,
@@ -40,7 +37,6 @@ from understudy.broker.registering import (
 )
 from understudy.broker.registration_requests import RegistrationRequests
 from understudy.broker.topics import TopicConfig, TopicTable
-from understudy.format import names
 from understudy.format.json_dialect import JsonError
 from understudy.remoting.bodies import json_value
 from understudy.remoting.client import RemotingClient, open_client
@@ -80,8 +76,8 @@ class Registration:
         servers: where the name servers are.
         requests: what is said to them.
         on_taken: called when a name server has taken everything.
-        on_hung_up: called when a name server that had this broker has hung up. Nobody is told of the broker before
-            :meth:`examined` is called.
+        may_tell: asked before a name server that has hung up is told everything, with its address; whoever sets it
+            looks there whether others have acted for this broker since it was told the last time.
     """
 
     def __init__(
@@ -111,9 +107,8 @@ class Registration:
             lambda: broker.update_name_server_addr_period,
         )
         self.on_taken: list[Callable[[], object]] = []
-        self.on_hung_up: list[Callable[[], object]] = []
+        self.may_tell: Callable[[str], Awaitable[bool]] = _always
         self._state = registering.State()
-        self._over: dict[str, Connection] = {}
         self._wake = Signal()
         self._at_rest = False
         self._settled = Signal()
@@ -133,23 +128,14 @@ class Registration:
 
     def trigger(self) -> None:
         """Ask for a registration of everything soon."""
-        self._note(Everything())
+        self._take(Everything())
+        self._note()
 
-    def examined(self) -> None:
-        """Go on: what all name servers say of the group was judged."""
-        self._note(Examined())
-
-    def returned(self) -> None:
-        """Begin anew with every name server, for this broker knows what happened in its absence."""
-        self._take(Returned())
-
-    def lost(self, server: str | None = None) -> None:
-        """Register soon, for a name server has lost this broker; later when its heartbeats do not seem to arrive.
-
-        Args:
-            server: which one says so itself; ``None``: what follows for the group is judged already.
-        """
-        self._note(FoundLost(server))
+    def lost(self) -> None:
+        """Register soon, for a name server has lost this broker; later when its heartbeats do not seem to arrive."""
+        for action in self._take(FoundLost()):
+            self._say(action)
+        self._note()
 
     async def settled(self, timeout_ms: float = ANNOUNCE_TIMEOUT_MS) -> bool:
         """Wait until every change so far was told to the name servers that answer.
@@ -182,10 +168,9 @@ class Registration:
                 await self._carry_out(nursery, action)
             if actions:
                 continue
-            if not self._state.hung_up:
-                self._at_rest = True
-                self._settled.set()
-            if withheld or self._state.hung_up:
+            self._at_rest = True
+            self._settled.set()
+            if withheld:
                 await self._wake.wait(noted)
                 continue
             with clock.move_on_after(max(self._state.wake_at - clock.monotonic(), 0)):
@@ -214,22 +199,22 @@ class Registration:
             period_seconds=period_ms / 1000,
             only_when_changed=not broker.force_register,
             heartbeats=broker.enable_slave_acting_master,
-            guarded=self._presence.state.guarded,
             timeout_seconds=broker.broker_not_active_timeout_millis / 1000,
             notice_seconds=2 * max(broker.broker_heartbeat_interval, broker.sync_broker_member_group_period) / 1000,
         )
 
     def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
         few = 0 < len(rows) <= MANY_TOPICS
-        self._note(Changed(tuple(row.name for row in rows)) if few else Everything())
+        self._take(Changed(tuple(row.name for row in rows)) if few else Everything())
+        self._note()
 
     def _connection_closed(self, address: str, connection: Connection) -> None:
-        if address in self.name_servers and self._over.get(address) is connection:
-            self._note(Closed(address))
+        if address in self.name_servers:
+            for action in self._take(Closed(address)):
+                self._say(action)
+            self._note()
 
-    def _note(self, event: Event) -> None:
-        for action in self._take(event):
-            self._say(action)
+    def _note(self) -> None:
         self._at_rest = False
         self._wake.set()
 
@@ -240,9 +225,6 @@ class Registration:
                 broker=self._identity.canonical_name,
                 away_ms=round(action.seconds * 1000),
             )
-        elif isinstance(action, Examine):
-            for listener in self.on_hung_up:
-                listener()
 
     # --- telling -----------------------------------------------------------------------------------------------
 
@@ -315,39 +297,22 @@ class Registration:
                 await done.wait()
 
     async def _register_at(self, address: str, command: Command, only_when_changed: bool) -> TellResult:
-        if only_when_changed and not await self._differs_at(address):
-            over = self._client.open_connection(address)
-            if over is None:
-                return TellResult.MISSED
-            self._over[address] = over
+        # A name server that drops a silent broker hangs up, so where the connection is still there, nobody was dropped.
+        if address not in self._state.took and not await self.may_tell(address):
+            return TellResult.MISSED
+        if only_when_changed and (not await self._differs_at(address) or self.isolated):
             return TellResult.HAS_IT
         timeout_ms = self._options.broker.register_broker_timeout_mills
-        answer = await self._ask(
-            address, command, timeout_ms, "register", lambda over: self._may_register(address, command, over)
-        )
+        answer = await self._ask(address, command, timeout_ms, "register")
         if answer is None:
             return TellResult.MISSED
         ext = answer.ext or {}
         self._learn_master(ext.get("masterAddr"), ext.get("haServerAddr"))
         if answer.body:
             await self._take_order_config(address, answer.body)
-        if not self._over[address].alive:
-            return TellResult.MISSED
         for listener in self.on_taken:
             listener()
         return TellResult.TOOK
-
-    def _may_register(self, address: str, command: Command, over: Connection) -> bool:
-        """Decide last, with no wait until *command* is sent: much may have happened since it was begun."""
-        listed = address in self._state.took
-        if listed and self._over.get(address) is not over:
-            self._note(Closed(address))  # nobody was told yet that the former one has ended
-        if self.isolated or self._state.hung_up:
-            return False
-        self._over[address] = over
-        if listed and self._presence.state.guarded:
-            self.requests.only_if_listed(command)
-        return True
 
     async def _register_topic_at(self, address: str, row: TopicConfig) -> None:
         await self._ask(address, self.requests.register_topic(row), ANNOUNCE_TIMEOUT_MS, "register a topic")
@@ -357,19 +322,9 @@ class Registration:
         answer = await self._ask(address, self.requests.ask_version(), ANNOUNCE_TIMEOUT_MS, "ask for the version")
         return answer is None or (answer.ext or {}).get("changed", "true").lower() == "true"
 
-    async def _ask(
-        self,
-        address: str,
-        command: Command,
-        timeout_ms: float,
-        what: str,
-        may: Callable[[Connection], bool] = lambda over: True,
-    ) -> Command | None:
+    async def _ask(self, address: str, command: Command, timeout_ms: float, what: str) -> Command | None:
         try:
-            connection = await self._client.connection(address, timeout_ms)
-            if not may(connection):
-                return None
-            answer = await connection.invoke(command, timeout_ms)
+            answer = await self._client.invoke(address, command, timeout_ms)
         except RemotingError as error:
             log.warning(f"cannot {what}", broker=self._identity.canonical_name, name_server=address, why=error)
             return None
@@ -381,8 +336,6 @@ class Registration:
                 code=answer.code,
                 why=answer.remark,
             )
-            if names.UNLISTED in (answer.ext or {}):
-                self.lost(address)
             return None
         return answer
 
@@ -401,3 +354,7 @@ class Registration:
         table = data.get("table") if isinstance(data, Mapping) else None
         if isinstance(table, Mapping):
             self._topics.apply_order_config(str(topic) for topic in table)
+
+
+async def _always(address: str) -> bool:
+    return True

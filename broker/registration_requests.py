@@ -69,13 +69,6 @@ class RegistrationRequests:
             ext["heartbeatTimeoutMillis"] = str(broker.broker_not_active_timeout_millis)
         return request(RequestCode.REGISTER_BROKER, ext, body)
 
-    def only_if_listed(self, command: Command) -> None:
-        """Let the registration *command* count only where this broker is listed; others' name servers take it anyway.
-
-        Theirs hang up on whom they drop, ours keep a connection on which other brokers live.
-        """
-        command.ext = {**(command.ext or {}), names.ONLY_IF_LISTED: "true"}
-
     def register_topic(self, row: TopicConfig) -> Command:
         """Return the announcement of one topic alone."""
         body = dumps(

@@ -265,7 +265,6 @@ class RoleServices:
         if self._broker.member_group.members is not None:
             # By what it showed before, a slave would act beside its master, and a master find itself dropped.
             self._broker.member_group.begin_anew()
-        self._broker.registration.returned()
         self._broker.presence.online(heard=returning.heard)
         self._broker.hold.wake_all()  # readers had to wait
 

@@ -69,11 +69,6 @@ BUILT_IN_GROUPS = (
     TRANSACTION_GROUP,
 )
 
-ONLY_IF_LISTED = "onlyIfListed"
-"""Header field of ours in a registration: a name server that has dropped the broker is to say so, not to list it."""
-UNLISTED = "unlisted"
-"""Header field of ours in the answer to that."""
-
 TOPIC_LENGTH_LIMIT = 127
 RETRY_TOPIC_LENGTH_LIMIT = 255
 GROUP_LENGTH_LIMIT = 120

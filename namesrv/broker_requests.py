@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from understudy.format import names
 from understudy.namesrv import bodies
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.key_values import ORDER_TOPICS, KeyValueConfig
@@ -102,9 +101,6 @@ class BrokerRequests:
             remark = f"register broker failed: {len(self._table.live)} brokers are registered here, in {MOST_BROKERS} "
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"{remark}groups and clusters at most; stop some first", {})
         known = (cluster, address) in self._table.live
-        if not known and optional_bool(command, names.ONLY_IF_LISTED):
-            # A connection on which other brokers live stays when one of them is dropped, so that one must be told.
-            return response(command, ResponseCode.SYSTEM_ERROR, "not listed any more", {names.UNLISTED: "true"})
         result = self._table.register(
             event,
             connection,

@@ -151,20 +151,12 @@ class ClosingClient:
         self.on_close: list[Callable[[str, object], None]] = []
         self.asked: list[float] = []
 
-    async def connection(self, address: str, timeout_ms: float) -> ClosingConnection:
-        return ClosingConnection(self, address)
-
-
-class ClosingConnection:
-    def __init__(self, client: ClosingClient, address: str) -> None:
-        self._client, self._address = client, address
-
-    async def invoke(self, command: Command, timeout_ms: float) -> Command:
-        self._client.asked.append(trio.current_time())
+    async def invoke(self, address: str, command: Command, timeout_ms: float) -> Command:
+        self.asked.append(trio.current_time())
         await trio.lowlevel.checkpoint()
-        for callback in self._client.on_close:
-            callback(self._address, self)
-        raise ConnectionLostError(self._address, "bad frame")
+        for callback in self.on_close:
+            callback(address, self)
+        raise ConnectionLostError(address, "bad frame")
 
 
 async def test_whoever_hangs_up_at_each_registration_is_asked_again_after_the_retry_time(

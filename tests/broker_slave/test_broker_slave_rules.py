@@ -22,7 +22,7 @@ from understudy.broker.member_events import (
     Registered,
 )
 from understudy.broker.member_group import members_of_group, members_of_route
-from understudy.broker.member_view import Own, State, after_notice, step
+from understudy.broker.member_view import Own, State, after_notice, drops, step
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.replicated.rules import (
     OffsetsAnswer,
@@ -337,3 +337,19 @@ def test_an_answer_that_is_older_than_what_a_name_server_has_told_since_is_asked
     state, actions = step(state, Answered("n1", {1: "s"}, ("n1",), Following("m")), 1.5)
     assert state.members == {1: "s"}
     assert (LoseMaster() in actions) == own.is_slave
+
+
+@pytest.mark.parametrize(
+    ("members", "found", "dropped"),
+    [
+        ({0: "m:1", 1: "s:1"}, {1: "s:1"}, True),
+        ({0: "m:1", 1: "s:1"}, {0: "m:1", 1: "s:1"}, False),
+        ({0: "m:1", 1: "s:1"}, {}, False),  # a name server that has just started
+        ({0: "other:1", 1: "s:1"}, {1: "s:1"}, False),  # it never showed this one
+        (None, {1: "s:1"}, False),
+    ],
+)
+def test_a_name_server_drops_whom_it_showed_and_shows_no_more(
+    members: dict[int, str] | None, found: dict[int, str], dropped: bool
+) -> None:
+    assert drops(State(Own(0, "m:1", False), members=members), found) is dropped
