@@ -117,7 +117,15 @@ def test_the_page_for_operators_has_every_reason_and_no_other() -> None:
     table = page.split("| reason | what to do |\n", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
     shown = [text for row in table for text in re.findall("`(.+?)`", row.split(" | ")[0])]
     patterns = [re.escape(text).replace("ADDRESS", r"\S+").replace("N\\ ", r"\d+\ ") for text in shown]
-    flags = ("acting_enabled", "isolated", "contact_lost", "master_returning", "master_declines", "metadata_synced")
+    flags = (
+        "acting_enabled",
+        "isolated",
+        "contact_lost",
+        "master_returning",
+        "master_declines",
+        "metadata_synced",
+        "messages_missing",
+    )
     views = (None, {}, {0: "m:1"}, {1: "s:1"}, {2: "s:1"}, {3: "s:1"})
     reasons = {acts(Situation(0, is_slave=False)).reason} | {
         acts(Situation(2, is_slave=True, members=view, **dict(zip(flags, values, strict=True)))).reason

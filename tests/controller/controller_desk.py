@@ -18,11 +18,13 @@ from understudy.controller.raft.facts import Facts
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.replication import ReplicatedMetadata
 from understudy.controller.requests import ControllerRequests
+from understudy.remoting.bodies import JSON, read_ahead
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher, failure
 from understudy.runtime.stored_settings import SettingsInForce
+from understudy.runtime.threads import InPlace
 from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import SimDisk
@@ -136,6 +138,8 @@ class Desk:
 
     async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
         command, connection = request(code, ext, body), cast(Connection, FakeConnection())
+        if len(body) >= 1 << 14:
+            await read_ahead(InPlace(), command, JSON.read)  # as servers do with large bodies
         try:
             return cast(Command, await self.handlers[code](connection, command))
         except Exception as error:
