@@ -1,118 +1,62 @@
 """Reads a scenario file, plays it with the pure decisions, and returns it with what really comes out.
 
 A file begins with a comment: what is shown, and a picture. Then come blocks: commands, a line ``----``, and the output
-that is expected, up to an empty line. The commands:
+that is expected, up to an empty line. Its first command says what there is, and so which other commands there are:
 
-=================================  ======================================================================
-``group 3 servers 2``              a master 0 and slaves 1 and 2, name servers n1 and n2; nothing runs yet
-``group 2 servers 1 without 0``    the same, with ``enableSlaveActingMaster=false`` at member 0
-``start 0 1``                      start these members, one after the other
-``kill 0``                         end the process of a member; its connections end
-``freeze 0``, ``continue 0``       stop it without ending anything, and let it go on
-``stuck 1``, ``unstuck 1``         its heartbeats go on, its port does not answer
-``cut 0 n1``, ``mend 0 n1``        the link between two of them
-``down n1``, ``boot n1``           end a name server, start it with empty tables
-``drop n1 0``                      a name server loses a member that lives
-``pass 5``                         let five seconds pass
-``store 0 300``                    a producer stores: the log of member 0 ends at 300
-``lose 0 100``                     the machine of a dead member had written its log up to 100 only
-``commit 1 17``                    a client of member 1 commits offset 17
-``lock client-a 3 at 0``           a client wants to hold queue 3, asking member 0
-``finish 0``                       an operator ends the pre-online of member 0
-``know``                           print what everyone knows
-=================================  ======================================================================
+==============================  =============================================================================
+``group 3 servers 2``           a group of brokers and its name servers, in time: :mod:`scenario_group_commands`
+``tables 3``                    who knows how far consumers are, look by look: :mod:`scenario_tables`
+``delayed 3 SYNC_FLUSH``        what escapes from a slave that acts, answer by answer: :mod:`scenario_delayed`
+==============================  =============================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-from scenario_group import Group
-from scenario_members import Broker, NameServer
+from scenario_delayed import DelayedRoom
+from scenario_group_commands import GroupRoom
+from scenario_tables import TableRoom
 
 
 class ScenarioError(Exception):
     """A file that cannot be read; the message says which line, and why."""
 
 
+class Room(Protocol):
+    """What one kind of files is played in.
+
+    Attributes:
+        commands: by their first word, called with the words behind it.
+        lines: what there is to see; a command adds to it.
+    """
+
+    commands: dict[str, Callable[[Sequence[str]], None]]
+    lines: list[str]
+
+
+ROOMS: Mapping[str, Callable[[Sequence[str]], Room]] = {"group": GroupRoom, "tables": TableRoom, "delayed": DelayedRoom}
+
+
 class Player:
     """Plays the commands of one file."""
 
     def __init__(self) -> None:
-        self._group = Group(0, 0)
-        self._commands: dict[str, Callable[[Sequence[str]], None]] = {
-            "start": self._start,
-            "kill": lambda words: self._group.kill(self._broker(words[0])),
-            "freeze": self._freeze,
-            "continue": self._continue,
-            "stuck": self._stuck,
-            "unstuck": self._unstuck,
-            "cut": lambda words: self._group.cuts.add(frozenset(words)),
-            "mend": lambda words: self._group.cuts.discard(frozenset(words)),
-            "down": self._down,
-            "boot": lambda words: self._group.boot(self._server(words[0])),
-            "drop": lambda words: self._group.drop(self._server(words[0]), int(words[1])),
-            "pass": self._pass,
-            "store": self._store,
-            "lose": self._lose,
-            "commit": self._commit,
-            "lock": lambda words: self._group.lock(words[0], words[1], self._broker(words[3])),
-            "finish": lambda words: self._group.finish(self._broker(words[0])),
-        }
+        self._room: Room | None = None
 
     def play(self, command: str) -> list[str]:
         """Do *command*; return what there is to see, a line each."""
         word, *rest = command.split()
-        if word == "group":
-            without = frozenset(map(int, rest[4:])) if rest[3:4] == ["without"] else frozenset[int]()
-            self._group = Group(int(rest[0]), int(rest[2]), without_acting=without)
-        elif word == "know":
-            return self._group.know()
-        elif word in self._commands:
-            self._commands[word](rest)
-        else:
+        if word in ROOMS:
+            self._room = ROOMS[word](rest)
+        elif self._room is None or word not in self._room.commands:
             raise ScenarioError(f"no such command: {command}")
-        lines, self._group.lines = self._group.lines, []
+        else:
+            self._room.commands[word](rest)
+        lines = self._room.lines[:]
+        self._room.lines.clear()
         return lines
-
-    def _broker(self, name: str) -> Broker:
-        return self._group.brokers[int(name)]
-
-    def _server(self, name: str) -> NameServer:
-        return self._group.servers[int(name.removeprefix("n")) - 1]
-
-    def _start(self, words: Sequence[str]) -> None:
-        for name in words:
-            self._group.start(self._broker(name))
-
-    def _freeze(self, words: Sequence[str]) -> None:
-        self._broker(words[0]).frozen = True
-
-    def _continue(self, words: Sequence[str]) -> None:
-        self._broker(words[0]).frozen = False
-
-    def _stuck(self, words: Sequence[str]) -> None:
-        self._broker(words[0]).stuck = True
-
-    def _unstuck(self, words: Sequence[str]) -> None:
-        self._broker(words[0]).stuck = False
-
-    def _down(self, words: Sequence[str]) -> None:
-        self._server(words[0]).up = False
-
-    def _pass(self, words: Sequence[str]) -> None:
-        for _ in range(int(words[0])):
-            self._group.second()
-
-    def _store(self, words: Sequence[str]) -> None:
-        self._broker(words[0]).log_end = int(words[1])
-
-    def _lose(self, words: Sequence[str]) -> None:
-        broker = self._broker(words[0])
-        broker.log_end, broker.log_open = int(words[1]), True
-
-    def _commit(self, words: Sequence[str]) -> None:
-        self._broker(words[0]).commit_offset = int(words[1])
 
 
 def played(text: str) -> str:

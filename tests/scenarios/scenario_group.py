@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 
-from scenario_links import Links
+from scenario_claims import Claims
 from scenario_members import Broker, NameServer
 
 from understudy.broker import absence, member_events, member_view, registering
+from understudy.broker.announcement import Patience
 from understudy.broker.member_events import Following, Notice
 from understudy.broker.member_view import Own
 from understudy.broker.registering import TellResult
@@ -32,7 +33,7 @@ LIMITS = absence.limits(TIMEOUT_SECONDS * 1000, 1000, 1000)
 SILENCE = silence.limits(3000, LIMITS.silence, 1000, 1000)
 
 
-class Group(Links):
+class Group(Claims):
     """The members 0 to n and their name servers, in virtual time."""
 
     # --- faults ----------------------------------------------------------------------------------------------------
@@ -44,7 +45,7 @@ class Group(Links):
         broker.registration = registering.State()
         broker.presence = absence.State(broker.broker_id, broker.address, self._moment())
         broker.said, broker.locks, broker.late, broker.follows = {}, {}, (), None
-        broker.heard, broker.left, broker.silence = {}, {}, silence.State()
+        broker.heard, broker.left, broker.silence, broker.patience = {}, {}, silence.State(), Patience()
         self._presence(broker, absence.Began(broker.broker_id, broker.broker_id > 0, broker.acting_enabled))
         self._live(broker)
 

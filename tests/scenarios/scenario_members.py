@@ -7,6 +7,7 @@ import math
 import attrs
 
 from understudy.broker import absence, member_view, registering
+from understudy.broker.announcement import Patience
 from understudy.broker.group_memory import GroupMemory
 from understudy.container import silence
 from understudy.container.preonline import handshake
@@ -47,6 +48,7 @@ class Broker:
     heard: dict[int, float] = attrs.field(factory=dict)
     left: dict[int, float] = attrs.field(factory=dict)
     silence: silence.State = attrs.field(factory=silence.State)
+    patience: Patience = attrs.field(factory=Patience)
     said: dict[str, str] = attrs.field(factory=dict)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,11 @@ def test_every_file_says_first_what_it_shows() -> None:
 def test_a_file_that_cannot_be_read_is_told_with_its_line(text: str, why: str) -> None:
     with pytest.raises(ScenarioError, match=why):
         played(text)
+
+
+def test_the_page_names_every_file_and_tests_that_are_there() -> None:
+    page = (HERE / "README.md").read_text()
+    assert [path.name for path in FILES if f"`{path.name}`" not in page] == []
+    tests = set(re.findall(r"`(\w+/test_\w+\.py)`", page))
+    assert len(tests) >= 12
+    assert [name for name in sorted(tests) if not (HERE.parent / name).is_file()] == []

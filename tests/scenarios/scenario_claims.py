@@ -1,0 +1,43 @@
+"""Words that anyone may say to a slave: that its master comes back, or that a slave comes which acts from now on."""
+
+from __future__ import annotations
+
+from scenario_links import Links
+from scenario_members import Broker
+
+from understudy.broker.announcement import Claim, contradiction
+
+
+class Claims(Links):
+    """Members that are told such things by somebody who is none of them."""
+
+    def claim_master(self, broker: Broker, address: str) -> bool:
+        """Tell *broker* that its master comes back at *address*; return whether it believes it."""
+        shown = None if broker.presence.contact_lost else broker.view.members
+        why = contradiction(Claim(address, f"{address}:ha"), shown) or self._stranger(broker, address, 0)
+        believed = self._heard(broker, f"its master is at {address}", why)
+        broker.follows = address if believed else broker.follows
+        return believed
+
+    def claim_successor(self, broker: Broker, address: str, broker_id: int) -> bool:
+        """Tell *broker* that slave *broker_id* at *address* comes; return whether it believes it."""
+        why = self._stranger(broker, address, broker_id)
+        if not why and not broker.patience.lasts(self.now):
+            why = "slaves have come for too long, and none is there"
+        return self._heard(broker, f"slave {broker_id} comes at {address}", why)
+
+    def _stranger(self, broker: Broker, address: str, broker_id: int) -> str:
+        """Return what is wrong with who answers at *address*, ``""`` when it is that member."""
+        known = int(address[1:]) < len(self.brokers)
+        found = self._reachable(broker, address) if known else None
+        if found is None:
+            return f"nobody answers at {address}"
+        return "" if found.broker_id == broker_id else f"{address} answers that it is {found.broker_id}"
+
+    def _heard(self, broker: Broker, what: str, why: str) -> bool:
+        if why:
+            self.say_once(broker, "believed", f"does not believe that {what}: {why}")
+            return False
+        broker.announced_at = self.now
+        self.say_once(broker, "believed", f"believes that {what}")
+        return True
