@@ -27,6 +27,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker.pop.revive_log import CheckPoint
 from understudy.format.receipts import Receipt
+from understudy.testkit.turns import turns_beside
 
 
 class TestPop:
@@ -199,22 +200,8 @@ class TestAfterARestart:
             for number in range(count):
                 point = CheckPoint("T", "g", 0, number, now_ms, 60_000, rig.broker.identity.name, (number,))
                 pops.log.write(point, 0, point.revive_ms)
-            turns = 0
-
-            async def others() -> None:
-                nonlocal turns
-                while True:
-                    await trio.lowlevel.checkpoint()
-                    turns += 1
-
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(others)
-                await trio.lowlevel.checkpoint()
-                before = turns
-                await pops.recover()
-                nursery.cancel_scope.cancel()
+            assert await turns_beside(pops.recover) >= 10
             assert rig.broker.offsets.query("g", "T", 0) == count
-            assert turns - before >= 10
 
 
 class TestLimits:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import pytest
-import trio
 from admin_rig import Rig
 
 from understudy.broker.admin import assignment
 from understudy.broker.topics import TopicConfig
 from understudy.format.json_dialect import loads
 from understudy.runtime import pace
+from understudy.testkit.turns import in_each_turn, turns_beside
 
 QUEUES = 300
 ASKED = {"topic": "T", "group": "g", "consumerGroup": "g", "timestamp": "0", "isForce": "true", "compareGroup": "g"}
@@ -22,7 +20,7 @@ ASKED = {"topic": "T", "group": "g", "consumerGroup": "g", "timestamp": "0", "is
 @pytest.mark.parametrize("code", [21, 43, 201, 202, 208, 222, 303, 308, 317])
 async def test_others_have_their_turn_beside_a_large_answer(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "PIECE_SECONDS", 0.0)
-    rig, turns = Rig(), 0
+    rig = Rig()
     rig.topic("T", QUEUES)
     rig.group("g")
     for number in range(QUEUES):
@@ -31,18 +29,11 @@ async def test_others_have_their_turn_beside_a_large_answer(code: int, monkeypat
         rig.offsets.commit("g", "T", number, 1)
         rig.offsets.commit(f"g{number}", f"T{number}", 0, 1)
 
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(other)
+    async def ask() -> None:
         answer = await rig.ask(code, ASKED | {"isOrder": "false"})
-        nursery.cancel_scope.cancel()
-    assert 0 == answer.code, answer.remark
-    assert turns >= QUEUES, turns
+        assert 0 == answer.code, answer.remark
+
+    assert await turns_beside(ask) >= QUEUES
 
 
 async def test_a_reset_of_all_queues_is_answered_and_waits_for_their_pulls() -> None:
@@ -67,33 +58,13 @@ async def test_cloning_the_offsets_of_very_many_queues_is_done_in_pieces_and_see
     for number in range(queues):
         rig.offsets.commit("g", "T", number, 7)
 
-    async def other() -> None:
-        while True:
-            seen.append(len(rig.offsets.queues("new", "T")))
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(other)
+    async with in_each_turn(lambda: seen.append(len(rig.offsets.queues("new", "T")))):
         answer = await rig.ask(314, {"srcGroup": "g", "destGroup": "new", "topic": "T", "offline": "true"})
-        nursery.cancel_scope.cancel()
     assert answer.code == 0
     assert rig.offsets.queues("new", "T") == dict.fromkeys(range(queues), 7)
     assert set(rig.offsets.stamps["T@new"]) == set(range(queues))
     assert set(seen) <= {0, queues}
     assert seen.count(0) >= 8
-
-
-@asynccontextmanager
-async def in_each_turn(do: Callable[[], object]) -> AsyncIterator[None]:
-    async def other() -> None:
-        while True:
-            do()
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(other)
-        yield
-        nursery.cancel_scope.cancel()
 
 
 def listed(count: int, **more: object) -> bytes:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
 import h11
+import pytest
 import trio
 
 from understudy.console.server import Console, ConsoleOptions
+from understudy.remoting.command import Command
+from understudy.remoting.connection import Connection
 from understudy.runtime.network import ByteStream, Network
 from understudy.runtime.world import World
 
@@ -120,3 +124,15 @@ async def serving(world: World, name_servers: str, host: str = HOST, **options: 
         nursery.start_soon(console.run)
         yield console
         nursery.cancel_scope.cancel()
+
+
+def count_requests(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """Return how often each request code was sent over any connection, counted from now on."""
+    asked, invoke = Counter[int](), Connection.invoke
+
+    async def counted(self: Connection, command: Command, *arguments: Any) -> Command:
+        asked[command.code] += 1
+        return await invoke(self, command, *arguments)
+
+    monkeypatch.setattr(Connection, "invoke", counted)
+    return asked

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
-from console_rig import PORT, Browser, serving
+from console_rig import PORT, Browser, count_requests, serving
 from trio.testing import MockClock
 
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.connection import Connection
 from understudy.testkit.drills.ring import Ring
 from understudy.testkit.sim.cluster import SimCluster
 
@@ -81,13 +79,6 @@ async def test_a_failover_is_seen_by_who_only_looks(autojump_clock: MockClock) -
 async def test_brokers_are_asked_once_a_second_at_most_however_many_look_and_never_when_nobody_does(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: Counter[int] = Counter()
-    invoke = Connection.invoke
-
-    async def counted(self: Connection, command: Any, *arguments: Any) -> Any:
-        asked[command.code] += 1
-        return await invoke(self, command, *arguments)
-
     async with pair() as (_, browser):
         async with trio.open_nursery() as nursery:
 
@@ -99,7 +90,7 @@ async def test_brokers_are_asked_once_a_second_at_most_however_many_look_and_nev
             for _ in range(5):
                 nursery.start_soon(look)
             await trio.sleep(5)
-            monkeypatch.setattr(Connection, "invoke", counted)
+            asked = count_requests(monkeypatch)
             await trio.sleep(20)
             brokers = 4
             assert 15 * brokers <= asked[RequestCode.GET_BROKER_RUNTIME_INFO] <= 21 * brokers

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 import attrs
 import pytest
 import trio
-from console_rig import Browser, Reply
+from console_rig import Browser, Reply, count_requests
 from test_console_cluster import pair
 from trio.testing import MockClock
 
@@ -24,7 +22,6 @@ from understudy.mqclient.api import ProducerOptions, message, open_producer, rea
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, SessionOptions, open_session
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.connection import Connection
 from understudy.security.signature import Credentials
 from understudy.testkit.local_cluster import LocalCluster
 
@@ -189,13 +186,6 @@ async def test_users_have_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_brokers_are_asked_once_a_second_at_most_by_all_users_together(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: Counter[int] = Counter()
-    invoke = Connection.invoke
-
-    async def counted(self: Connection, command: Any, *arguments: Any) -> Any:
-        asked[command.code] += 1
-        return await invoke(self, command, *arguments)
-
     brokers, pace = 4, Pace()
     async with pair() as (cluster, _), AsyncExitStack() as stack:
         sources = Sources(cluster.name_servers, SessionOptions())
@@ -204,7 +194,7 @@ async def test_brokers_are_asked_once_a_second_at_most_by_all_users_together(
             view = await stack.enter_async_context(open_view(world, sources, pace))
             stack.enter_context(view.gatherer.watching())
         await trio.sleep(10)
-        monkeypatch.setattr(Connection, "invoke", counted)
+        asked = count_requests(monkeypatch)
         await trio.sleep(30)
         assert 21 * brokers <= asked[RequestCode.GET_BROKER_RUNTIME_INFO] <= 31 * brokers
         assert asked[RequestCode.GET_BROKER_CONSUME_STATS] <= 7 * 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import msgspec
 import pytest
 import trio
@@ -25,6 +23,7 @@ from understudy.controller.raft.sessions import COMMAND, REFUSED, ReplicatedStat
 from understudy.controller.requests import MAX_STRANGERS
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
+from understudy.testkit.turns import turns_beside
 
 FAR = 1 << 63
 APPLIED = encode(ApplyBrokerId("C", "a", 1, "10.0.0.1:10911;1"))
@@ -207,23 +206,6 @@ async def test_ids_and_groups_that_anybody_may_apply_for_are_bounded(
     assert [0, 1] == [(await apply(name, 1)).code for name in ("b", "c")]
     assert "2 groups are registered already" in str((await apply("c", 1)).remark)
     assert (["a", "b"], [1, 2, 3]) == (sorted(desk.metadata.groups), sorted(desk.metadata.groups["a"].replicas))
-
-
-async def turns_beside(work: Callable[[], Awaitable[object]]) -> int:
-    """Return how many turns another task had while *work* was done."""
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(count)
-        await work()
-        nursery.cancel_scope.cancel()
-    return turns
 
 
 async def test_others_have_their_turns_while_very_many_groups_are_shown_or_looked_at(

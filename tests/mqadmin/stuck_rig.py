@@ -19,6 +19,7 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.subscription import subscription
 from understudy.store.message_store import MessageStore
 from understudy.store.status import Appended, PutRejected, PutStatus
+from understudy.testkit.drills.ring import Ring
 from understudy.testkit.sim.cluster import SimCluster
 
 TOPIC, GROUP = "orders", "readers"
@@ -77,6 +78,19 @@ async def place_of_poison(cluster: SimCluster, kind: str) -> str:
 
 
 async def start(cluster: SimCluster) -> str:
+    """Start one broker; return its address."""
     await cluster.start_name_server("n1")
     await cluster.start_container("c1", [{"brokerName": "broker-a"}])
     return cluster.brokers("c1")["broker-a"].identity.address
+
+
+async def start_apart(cluster: SimCluster) -> tuple[Ring, Broker]:
+    """Start two groups whose slaves live apart from masters, the first with a topic; return them and its slave."""
+    shape = Ring(2, 1, apart=True)
+    await shape.start(cluster)
+    master, slave = shape.broker_of(cluster, "g0", 0), shape.broker_of(cluster, "g0", 1)
+    assert master is not None
+    assert slave is not None
+    await shell(cluster, f"updateTopic -b {master.identity.address} -t {TOPIC}")
+    await trio.sleep(10)
+    return shape, slave

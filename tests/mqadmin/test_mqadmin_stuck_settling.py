@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 from mqadmin_rig import shell
-from stuck_rig import ASKS, TOPIC, bodies_of, place_of_poison, poison_in_front, refuse_poison, start
+from stuck_rig import ASKS, TOPIC, bodies_of, place_of_poison, poison_in_front, refuse_poison, start, start_apart
 
 from understudy.mqadmin.command import CommandFailedError
 from understudy.mqadmin.options import UsageError
@@ -19,7 +19,6 @@ from understudy.mqclient.errors import BrokerError
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.mqclient.queue import MessageQueue
-from understudy.testkit.drills.ring import Ring as RingShape
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 
@@ -129,7 +128,9 @@ def test_half_messages_of_a_group_are_decided_together() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ("--commit 0:0", r"name the broker \(-b\)"),
         ("--drop 1:0", r"name the broker \(-b\)"),
+        ("-b h:1 --yes", "are for --commit, --rollback, --requeue and --drop"),
         ("-b h:1 --drop 1:0", "is for one kind"),
         ("-b h:1 -t half --drop 1:0", "is for one kind"),
         ("-b h:1 -t delay --drop 1:0 --requeue 1:1", "one of them"),
@@ -150,13 +151,7 @@ def test_what_is_no_decision_is_refused(options: str, said: str) -> None:
 def test_a_slave_decides_only_while_it_acts_and_stores_nothing(tmp_path: Path) -> None:
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster:
-            shape = RingShape(2, 1, apart=True)
-            await shape.start(cluster)
-            broker, master = shape.broker_of(cluster, "g0", 1), shape.broker_of(cluster, "g0", 0)
-            assert broker is not None
-            assert master is not None
-            await shell(cluster, f"updateTopic -b {master.identity.address} -t {TOPIC}")
-            await trio.sleep(10)
+            shape, broker = await start_apart(cluster)
             decide = f"stuckWork -b {broker.identity.address} -t delay"
             async with open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer:
                 message = Message(TOPIC, b"late", {"DELAY": "3"})

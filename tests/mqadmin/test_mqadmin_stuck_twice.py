@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 from mqadmin_rig import shell
-from stuck_rig import ASKS, GROUP, TOPIC, bodies_of, place_of_poison, poison_in_front, refuse_poison, start
+from stuck_rig import ASKS, GROUP, TOPIC, bodies_of, place_of_poison, poison_in_front, refuse_poison, start, start_apart
 
 from understudy.broker import inner
 from understudy.broker.deferred_service import Source
@@ -23,7 +23,6 @@ from understudy.mqclient.subscription import subscription
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.fields import CommandError
 from understudy.store.status import PutStatus
-from understudy.testkit.drills.ring import Ring as RingShape
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 
@@ -176,13 +175,7 @@ def test_an_answer_that_does_not_say_that_nothing_was_done_is_not_called_refused
 def test_a_slave_that_acts_has_pops_wait_once_more_and_they_come_once(tmp_path: Path, illegal: set[bytes]) -> None:
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster:
-            shape = RingShape(2, 1, apart=True)
-            await shape.start(cluster)
-            master, slave = shape.broker_of(cluster, "g0", 0), shape.broker_of(cluster, "g0", 1)
-            assert master is not None
-            assert slave is not None
-            await shell(cluster, f"updateTopic -b {master.identity.address} -t {TOPIC}")
-            await trio.sleep(10)
+            shape, slave = await start_apart(cluster)
             async with open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer:
                 await producer.send(Message(TOPIC, b"poison"), queue=MessageQueue(TOPIC, "g0", 0))
                 wanted = PopRequest(GROUP, subscription(TOPIC, "*", 1), "g0", invisible_ms=10_000, hold_ms=0)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 from mqadmin_rig import shell
+from stuck_rig import start
 
 from understudy.mqadmin.command import CommandFailedError
 from understudy.mqadmin.options import UsageError
@@ -49,8 +50,7 @@ async def some_of_each(cluster: SimCluster) -> None:
 def test_what_waits_is_listed_and_what_is_stuck_says_why() -> None:
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster:
-            await cluster.start_name_server("n1")
-            await cluster.start_container("c1", [{"brokerName": "broker-a"}])
+            await start(cluster)
             await some_of_each(cluster)
             await trio.sleep(2)
             # given nothing but what waits for its time
@@ -75,9 +75,7 @@ def test_what_waits_is_listed_and_what_is_stuck_says_why() -> None:
 def test_unknown_kinds_and_silent_brokers() -> None:
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster:
-            await cluster.start_name_server("n1")
-            await cluster.start_container("c1", [{"brokerName": "broker-a"}])
-            address = cluster.brokers("c1")["broker-a"].identity.address
+            address = await start(cluster)
             with pytest.raises(BrokerError, match="kind must be one of half, pop, timer, delay, not x"):
                 await shell(cluster, f"stuckWork -b {address} -t x")
             await cluster.kill("c1")
@@ -90,9 +88,7 @@ def test_unknown_kinds_and_silent_brokers() -> None:
 def test_half_messages_of_a_lost_producer_are_decided_by_hand(tmp_path: Path) -> None:
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster:
-            await cluster.start_name_server("n1")
-            await cluster.start_container("c1", [{"brokerName": "broker-a"}])
-            address = cluster.brokers("c1")["broker-a"].identity.address
+            address = await start(cluster)
             servers = cluster.name_servers
             async with open_transaction_producer(cluster.client_world(), servers, "payers", undecided) as payers:
                 for body in (b"one", b"two", b"three"):
@@ -133,23 +129,6 @@ def test_half_messages_of_a_lost_producer_are_decided_by_hand(tmp_path: Path) ->
     run_seed(scenario, 1)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--commit 0:0", r"name the broker \(-b\)"),
-        ("-b h:1 --yes", "are for --commit, --rollback, --requeue and --drop"),
-    ],
-)
-def test_what_is_no_decision_is_refused(options: str, said: str) -> None:
-    async def scenario(source: random.Random) -> None:
-        async with SimCluster(source) as cluster:
-            await cluster.start_name_server("n1")
-            with pytest.raises(UsageError, match=said):
-                await shell(cluster, f"stuckWork {options}")
-
-    run_seed(scenario, 1)
-
-
 @pytest.mark.parametrize(("text", "said"), [("7", "'7' names no half message"), ("0:1,0:x", "'0:x' names no half")])
 def test_a_place_that_is_none_is_refused(text: str, said: str) -> None:
     assert places_of("0:1,1:20") == [Place(0, 1), Place(1, 20)]
@@ -160,9 +139,7 @@ def test_a_place_that_is_none_is_refused(text: str, said: str) -> None:
 def test_a_decision_is_not_made_when_it_cannot_be_written_down_or_is_named_twice(tmp_path: Path) -> None:
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster:
-            await cluster.start_name_server("n1")
-            await cluster.start_container("c1", [{"brokerName": "broker-a"}])
-            address = cluster.brokers("c1")["broker-a"].identity.address
+            address = await start(cluster)
             async with open_transaction_producer(
                 cluster.client_world(), cluster.name_servers, "payers", undecided
             ) as payers:
@@ -187,9 +164,7 @@ def test_what_stands_behind_many_of_another_group_is_found_and_decided(
 
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster:
-            await cluster.start_name_server("n1")
-            await cluster.start_container("c1", [{"brokerName": "broker-a"}])
-            address = cluster.brokers("c1")["broker-a"].identity.address
+            address = await start(cluster)
             for group, count in (("others", 5), ("payers", 1)):
                 async with open_transaction_producer(
                     cluster.client_world(), cluster.name_servers, group, undecided

@@ -49,8 +49,18 @@ class Replicas:
         """Have the copy be master, after the former one is none; the proxy is told nothing."""
         await self.level()
         await self.first.change_role(Role("SLAVE", 2, 1, "handed over"))
-        await self.second.change_role(Role("ASYNC_MASTER", 0, 2, "handed over"))
+        await self.take_over()
         await trio.sleep(2)
+
+    async def stand_down(self) -> None:
+        """Have the master be none any more, and nobody in its place yet; the proxy is told nothing."""
+        await self.level()
+        await self.first.change_role(Role("SLAVE", 2, 1, "handed over"))
+        await trio.sleep(2)
+
+    async def take_over(self) -> None:
+        """Have the copy be master."""
+        await self.second.change_role(Role("ASYNC_MASTER", 0, 2, "handed over"))
 
 
 async def two(rig: Rig) -> Replicas:
@@ -129,13 +139,11 @@ def test_a_call_waits_a_moment_for_a_master_that_is_not_there_yet(
     async def test(rig: Rig) -> None:
         replicas = await two(rig)
         held = await holding(rig)
-        await replicas.level()
-        await replicas.first.change_role(Role("SLAVE", 2, 1, "handed over"))
-        await trio.sleep(2)
+        await replicas.stand_down()
 
         async def later() -> None:
             await trio.sleep(0.5)
-            await replicas.second.change_role(Role("ASYNC_MASTER", 0, 2, "handed over"))
+            await replicas.take_over()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(later)
@@ -149,9 +157,7 @@ def test_a_broker_that_stays_a_slave_is_not_waited_for_for_long() -> None:
     async def test(rig: Rig) -> None:
         replicas = await two(rig)
         held = await holding(rig)
-        await replicas.level()
-        await replicas.first.change_role(Role("SLAVE", 2, 1, "handed over"))
-        await trio.sleep(2)
+        await replicas.stand_down()
         begin = trio.current_time()
         status = await acknowledge(rig.user, held)
         assert (v2.TOO_MANY_REQUESTS, True) == (status.code, "takes nothing now" in status.message)
@@ -200,9 +206,7 @@ def test_who_has_many_messages_to_see_to_waits_for_no_successor() -> None:
             count = 0
             while count < 320:
                 count += len((await push.receive(GROUP, "Normal", auto_renew=True))[1])
-            await replicas.level()
-            await replicas.first.change_role(Role("SLAVE", 2, 1, "handed over"))
-            await trio.sleep(2)
+            await replicas.stand_down()
             begin = trio.current_time()
             end = v2.NotifyClientTerminationRequest(group=resource(GROUP))
             await push.ask("NotifyClientTermination", end, v2.NotifyClientTerminationResponse)
@@ -215,9 +219,7 @@ def test_a_name_server_that_does_not_answer_is_not_waited_for() -> None:
     async def test(rig: Rig) -> None:
         replicas = await two(rig)
         held = await holding(rig)
-        await replicas.level()
-        await replicas.first.change_role(Role("SLAVE", 2, 1, "handed over"))
-        await trio.sleep(2)
+        await replicas.stand_down()
         rig.cluster.freeze("n1")
         begin = trio.current_time()
         assert v2.TOO_MANY_REQUESTS == (await acknowledge(rig.user, held)).code

@@ -13,6 +13,7 @@ import trio.testing
 
 from understudy.runtime.comeback import IdlePoll
 from understudy.runtime.tcp import TcpNetwork, TcpStream
+from understudy.testkit.turns import turns_beside
 
 
 @asynccontextmanager
@@ -159,22 +160,14 @@ async def test_a_peer_that_never_stops_leaves_others_their_turn() -> None:
     # given more bytes than one receive takes
     async with connected() as (near, far):
         await near.send_all(b"x" * 1000)
-        turns = 0
-
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
 
         # when they are taken one by one
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(other)
+        async def take() -> None:
             for _ in range(1000):
                 assert b"x" == await far.receive_some(1)
-            nursery.cancel_scope.cancel()
+
         # then another task ran all the while
-        assert turns >= 200
+        assert await turns_beside(take) >= 200
 
 
 async def test_cancelling_loses_no_bytes() -> None:
@@ -243,19 +236,16 @@ async def test_a_name_with_several_addresses_is_listened_at_in_its_first_of_ipv4
 
 
 async def test_others_get_their_turn_after_each_large_receive() -> None:
-    size, turns, large = 256 * 1024, 0, 0
+    size, wanted = 256 * 1024, 40
     async with connected() as (near, far), trio.open_nursery() as nursery:
 
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
+        async def take() -> None:
+            large = 0
+            while large < wanted:
+                large += len(await far.receive_some(size)) == size
 
         nursery.start_soon(near.send_all, bytes(64 << 20))
         await trio.sleep(0.1)  # the system's buffers are full
-        nursery.start_soon(other)
-        while large < 40:
-            large += len(await far.receive_some(size)) == size
+        turns = await turns_beside(take)
         nursery.cancel_scope.cancel()
-    assert turns >= large - 1
+    assert turns >= wanted - 1

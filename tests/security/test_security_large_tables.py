@@ -31,6 +31,7 @@ from understudy.security.policies import Acl, Action, Entry, Kind, Need, PolicyT
 from understudy.security.rule_index import Sources, host_of
 from understudy.security.settings import SecuritySettings
 from understudy.security.signature import Credentials
+from understudy.testkit.turns import turns_beside
 
 ROOT = Credentials("root", "secret")
 
@@ -210,22 +211,17 @@ async def test_large_tables_are_told_in_pieces(
     server = RemotingServer(world, "127.0.0.1", 0)
     gate = Gate(filled(300, 10), SecuritySettings(), "C", trio.current_time)
     security_requests.register(server, gate, trio.lowlevel.checkpoint, world)
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
     async with trio.open_nursery() as nursery, open_client(world) as client:
         host, port = await server.bind()
         nursery.start_soon(server.run)
-        nursery.start_soon(other)
-        answer = await client.invoke(f"{host}:{port}", request(code, ext), 30_000)
+
+        async def ask() -> None:
+            answer = await client.invoke(f"{host}:{port}", request(code, ext), 30_000)
+            assert answer.code == 0
+            assert users(json.loads(answer.body)) == 301
+
+        turns = await turns_beside(ask)
         nursery.cancel_scope.cancel()
-    assert answer.code == 0
-    assert users(json.loads(answer.body)) == 301
     assert turns >= 300
 
 
