@@ -17,8 +17,9 @@ import trio
 from understudy.console import consumers, failover_reports, messages, resets, spark_reports, topics
 from understudy.console.gatherer import Gatherer
 from understudy.console.model import memory, waiting
+from understudy.console.report_files import ReportError, ReportFiles
 from understudy.console.resets import Done, ResetError
-from understudy.console.spark_reports import Listing, ReportError
+from understudy.console.spark_reports import Listing
 from understudy.format.names import TRACE_TOPIC, group_name_error, topic_name_error
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import ClientError
@@ -59,14 +60,16 @@ class Queries:
         session: connections to servers.
         gatherer: what is known.
         nursery: moves run in it: one that has begun does not end because whoever asked has gone.
-        reports: folder of the Spark jobs' reports, ``""`` for none.
+        reports: of the Spark jobs; ``None``: there are none.
     """
 
-    def __init__(self, session: Session, gatherer: Gatherer, nursery: trio.Nursery, reports: str = "") -> None:
+    def __init__(
+        self, session: Session, gatherer: Gatherer, nursery: trio.Nursery, reports: ReportFiles | None = None
+    ) -> None:
         self._session = session
         self._nursery = nursery
         self._gatherer = gatherer
-        self._reports_folder = reports
+        self._report_files = reports
         self._listing = Listing()
         self._kept: dict[tuple[str, tuple[tuple[str, str], ...]], _Kept] = {}
         self._by_name: dict[str, Query] = {
@@ -168,17 +171,17 @@ class Queries:
         return await messages.by_time(self._session, topic, int(begin), _MOST_BY_TIME)
 
     async def _reports(self, fields: Fields) -> Any:
-        folder = self._reports_folder
-        if folder:
-            look = partial(spark_reports.look, folder, self._listing.known)
+        files = self._report_files
+        if files is not None:
+            look = partial(spark_reports.look, files, self._listing.known)
             self._listing = await self._session.world.threads.run(look)
-        return {"configured": bool(folder), **self._listing.to_json()}
+        return {"configured": files is not None, **self._listing.to_json()}
 
     async def _report(self, fields: Fields) -> Any:
         name = _name(fields, "report")
-        if not self._reports_folder:
+        if self._report_files is None:
             raise QueryError("this console was started without a folder of reports (--spark-reports)")
-        return await self._session.world.threads.run(partial(spark_reports.one, self._reports_folder, name))
+        return await self._session.world.threads.run(partial(spark_reports.one, self._report_files, name))
 
     # --- changes -----------------------------------------------------------------------------------------------
 

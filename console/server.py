@@ -18,6 +18,7 @@ from understudy.console.asset_files import Asset
 from understudy.console.gatherer import Gatherer, Pace
 from understudy.console.guard import Guard, Refusal
 from understudy.console.queries import QueryError
+from understudy.console.report_files import ReportFiles
 from understudy.console.users import SignInError, Users
 from understudy.console.view import Sources, View, open_view
 from understudy.mqclient.session import SessionOptions
@@ -68,7 +69,7 @@ class ConsoleOptions:
         names: further names the page is called by.
         session: what requests to servers are signed and secured with.
         users: whoever wants to see anything signs in as a user of the cluster, who signs instead; there is no token.
-        spark_reports: folder of the Spark jobs' reports, ``""`` for none.
+        spark_reports: reports of the Spark jobs; ``None``: there are none.
     """
 
     host: str
@@ -78,7 +79,7 @@ class ConsoleOptions:
     names: tuple[str, ...] = ()
     session: SessionOptions | None = None
     users: bool = False
-    spark_reports: str = ""
+    spark_reports: ReportFiles | None = None
 
 
 class Console:

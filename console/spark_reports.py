@@ -1,27 +1,21 @@
-"""Reports of the Spark jobs below one folder: found, and read within bounds. Nothing outside that folder is ever read.
+"""Reports of the Spark jobs: which there are, and what pages show of them, within bounds.
 
-What a browser names is opened part by part, each below the one before, and a link is followed nowhere but at the folder
-itself. All of this is for a thread: disks are slow.
+Where they come from is an input (:mod:`~understudy.console.report_files`). This is for a thread: reports are large.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
+from understudy.console.report_files import ReportError, ReportFiles, Stamp, file_of, too_large
 from understudy.format.json_dialect import JsonError, loads_in_steps
 
-FILE = "report.json"
 MOST_REPORTS = 500
 MOST_NAMES = 20_000
 """Names of files and folders that one look takes in."""
-MOST_DEPTH = 3
-"""Folders between the one that was given and a report."""
 MOST_BYTES = 8 << 20
 MOST_BYTES_READ = MOST_BYTES
 """Of reports in one look, which is two seconds of a thread; those that are left are read in the next ones."""
@@ -30,21 +24,7 @@ MOST_TABLES, MOST_COLUMNS, MOST_ROWS = 16, 64, 2_000
 MOST_FACTS, MOST_CHARACTERS = 64, 2_000
 _SEVERITIES = ("damaged", "differ", "unknown", "agree")
 """The first word of a report's verdict, the worst first; ``unknown`` is what none of the jobs writes."""
-_NO_REPORTS = (".parquet", ".journal")
 _EXACT = 1 << 53  # larger numbers are not exact in a browser
-
-
-class ReportError(Exception):
-    """A report, or the folder, cannot be read; the message is one line."""
-
-
-@attrs.frozen
-class Stamp:
-    """By what a file is known again that nobody has changed."""
-
-    written_ns: int
-    size: int
-    number: int
 
 
 @attrs.frozen
@@ -112,23 +92,18 @@ def severity_of(verdict: str) -> str:
     return word if word in _SEVERITIES else "unknown"
 
 
-def look(folder: str, before: Mapping[str, Known]) -> Listing:
-    """Return the reports below *folder*.
+def look(files: ReportFiles, before: Mapping[str, Known]) -> Listing:
+    """Return the reports that there are.
 
     Args:
-        folder: where jobs write them (``--out``), or folders with them.
+        files: where jobs write them (``--out``), or folders with them.
         before: what was known; a file that nobody changed is not read again.
 
     Raises:
-        ReportError: the folder cannot be read.
+        ReportError: nothing can be read.
     """
-    search = _Search(MOST_NAMES)
-    try:
-        with _opened(folder) as root:
-            search.below(root, ())
-    except OSError as error:
-        raise ReportError(f"{folder} cannot be read: {error.strerror}") from None
-    newest = sorted(search.found.items(), key=lambda item: (-item[1].written_ns, item[0]))
+    found = files.find(MOST_NAMES)
+    newest = sorted(found.stamps.items(), key=lambda item: (-item[1].written_ns, item[0]))
     known: dict[str, Known] = {}
     room, unread = MOST_BYTES_READ, 0
     for name, stamp in newest[:MOST_REPORTS]:
@@ -136,26 +111,26 @@ def look(folder: str, before: Mapping[str, Known]) -> Listing:
         if old is not None and old.stamp == stamp:
             known[name] = old
         elif stamp.size > MOST_BYTES:
-            known[name] = Known(stamp, trouble=_too_large(name, stamp.size))
+            known[name] = Known(stamp, trouble=too_large(name, stamp.size, MOST_BYTES))
         elif stamp.size > room:
             unread += 1
         else:
             room -= stamp.size
-            known[name] = _known(folder, name, stamp)
-    return Listing(known, unread, max(len(newest) - MOST_REPORTS, 0), search.more, tuple(search.troubles))
+            known[name] = _known(files, name, stamp)
+    return Listing(known, unread, max(len(newest) - MOST_REPORTS, 0), found.more, found.troubles)
 
 
-def one(folder: str, name: str) -> dict[str, Any]:
+def one(files: ReportFiles, name: str) -> dict[str, Any]:
     """Return the report called *name* as a page has it.
 
     Args:
-        folder: as it is for :func:`look`.
-        name: of the report's folder below it, ``.`` for that folder itself.
+        files: as for :func:`look`.
+        name: as there.
 
     Raises:
         ReportError: there is none, or it cannot be read.
     """
-    report, stamp = _read(folder, name)
+    report, stamp = _read(files, name)
     facts = report.get("facts")
     tables = report.get("tables")
     tables = tables if isinstance(tables, list) else []
@@ -174,101 +149,25 @@ def one(folder: str, name: str) -> dict[str, Any]:
     }
 
 
-@attrs.define
-class _Search:
-    """Looks for reports; *left* is how many names it still takes in, and *more* whether there are others."""
-
-    left: int
-    more: bool = False
-    found: dict[str, Stamp] = attrs.field(factory=dict)
-    troubles: list[str] = attrs.field(factory=list)
-
-    def below(self, folder: int, parts: tuple[str, ...]) -> None:
-        """Note the reports in an open *folder*, whose name below the first is *parts*, and in those below it."""
-        name = "/".join(parts) or "."
-        folders = []
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if self.left <= 0:
-                    self.more = True
-                    return
-                self.left -= 1
-                if entry.name == FILE and entry.is_file(follow_symlinks=False):
-                    about = entry.stat(follow_symlinks=False)
-                    self.found[name] = _stamp(about)
-                elif entry.is_dir(follow_symlinks=False) and not entry.name.endswith(_NO_REPORTS):
-                    folders.append(entry.name)
-        for each in sorted(folders) if len(parts) < MOST_DEPTH else ():
-            try:
-                with _opened(each, folder) as inner:
-                    self.below(inner, (*parts, each))
-            except OSError as error:
-                self.troubles.append(f"{'/'.join((*parts, each))} cannot be read: {error.strerror}")
-
-
-@contextmanager
-def _opened(path: str, inside: int | None = None) -> Iterator[int]:
-    """Open a folder; *inside* another one that is open, a link is not followed. Raises ``OSError``."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if inside is None else os.O_NOFOLLOW)
-    folder = os.open(path, flags, dir_fd=inside)
+def _known(files: ReportFiles, name: str, stamp: Stamp) -> Known:
     try:
-        yield folder
-    finally:
-        os.close(folder)
-
-
-def _known(folder: str, name: str, stamp: Stamp) -> Known:
-    try:
-        report, _ = _read(folder, name)
+        report, _ = _read(files, name)
     except ReportError as error:
         return Known(stamp, trouble=str(error))
     return Known(stamp, _text(report["title"]), _text(report["verdict"]))
 
 
-def _read(folder: str, name: str) -> tuple[dict[str, Any], Stamp]:
+def _read(files: ReportFiles, name: str) -> tuple[dict[str, Any], Stamp]:
     """Return the report called *name*, whose title and verdict are texts. Raises :class:`ReportError`."""
-    parts = [] if name == "." else name.split("/")
-    if len(parts) > MOST_DEPTH or any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise ReportError("there is no such report")
-    try:
-        with ExitStack() as stack:
-            inside = stack.enter_context(_opened(folder))
-            for part in parts:
-                inside = stack.enter_context(_opened(part, inside))
-            # not blocking: a pipe of that name must not keep the thread
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with open(os.open(FILE, flags, dir_fd=inside), "rb") as file:
-                about = os.fstat(file.fileno())
-                if not stat.S_ISREG(about.st_mode):
-                    raise ReportError("there is no such report")
-                if about.st_size > MOST_BYTES:
-                    raise ReportError(_too_large(name, about.st_size))
-                data = file.read(MOST_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ReportError("there is no such report") from None
-    except (OSError, UnicodeEncodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "that is no name of a file"
-        raise ReportError(f"{_file(name)} cannot be read: {why}") from None
+    data, stamp = files.read(name, MOST_BYTES)
     try:
         report = loads_in_steps(data)
     except JsonError as error:
-        raise ReportError(f"{_file(name)} is damaged: {' '.join(str(error).split())[:MOST_CHARACTERS]}") from None
+        raise ReportError(f"{file_of(name)} is damaged: {' '.join(str(error).split())[:MOST_CHARACTERS]}") from None
     texts = (report.get("title"), report.get("verdict")) if isinstance(report, dict) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise ReportError(f"{_file(name)} is no report of a Spark job")
-    return report, _stamp(about)
-
-
-def _stamp(about: os.stat_result) -> Stamp:
-    return Stamp(about.st_mtime_ns, about.st_size, about.st_ino)
-
-
-def _file(name: str) -> str:
-    return FILE if name == "." else f"{name}/{FILE}"
-
-
-def _too_large(name: str, size: int) -> str:
-    return f"{_file(name)} has {size} bytes; the console reads {MOST_BYTES} at most, the page beside it shows it"
+        raise ReportError(f"{file_of(name)} is no report of a Spark job")
+    return report, stamp
 
 
 def _table(table: Mapping[str, Any]) -> dict[str, Any]:

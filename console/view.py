@@ -10,6 +10,7 @@ import trio
 
 from understudy.console.gatherer import Gatherer, Pace
 from understudy.console.queries import Queries
+from understudy.console.report_files import ReportFiles
 from understudy.mqclient.session import SessionOptions, open_session
 from understudy.runtime.world import World
 
@@ -21,12 +22,12 @@ class Sources:
     Attributes:
         name_servers: of the cluster, ``host:port`` separated by semicolons.
         session: what requests to servers are signed and secured with.
-        spark_reports: folder of the Spark jobs' reports, ``""`` for none.
+        spark_reports: reports of the Spark jobs; ``None``: there are none.
     """
 
     name_servers: str
     session: SessionOptions
-    spark_reports: str = ""
+    spark_reports: ReportFiles | None = None
 
 
 @attrs.frozen(eq=False)

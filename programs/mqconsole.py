@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from understudy.console.guard import listed_names
+from understudy.console.report_files import ReportFolder
 from understudy.console.server import Console, ConsoleOptions, others_reach
 from understudy.mqadmin.credentials import credentials
 from understudy.mqadmin.options import UsageError as BadCredentialsError
@@ -65,17 +66,17 @@ def given_token(option: str | None) -> str:
     return token
 
 
-def given_folder(option: str | None) -> str:
-    """Return the absolute path of the folder of Spark reports that was named, ``""`` for none.
+def given_folder(option: str | None) -> ReportFolder | None:
+    """Return the folder of Spark reports that was named, ``None`` when none was.
 
     Raises:
         UsageError: it is no folder.
     """
     if option is None:
-        return ""
+        return None
     if not os.path.isdir(option):
         raise UsageError(f"{option!r} is no folder; name the one that the Spark jobs write to (their --out)")
-    return os.path.abspath(option)
+    return ReportFolder(os.path.abspath(option))
 
 
 def _options(arguments: argparse.Namespace) -> ConsoleOptions:

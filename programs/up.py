@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from understudy.broker.config import Machine
+from understudy.console.report_files import ReportFiles
 from understudy.console.server import Console, ConsoleOptions
 from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
@@ -156,7 +157,9 @@ def kept_settings(disk: Disk, folder: str, name: str) -> Properties:
     return read_properties_file(disk, path, None)
 
 
-async def serve(world: World, places: Places, *, live: bool, token: str = "", reports: str = "") -> None:
+async def serve(
+    world: World, places: Places, *, live: bool, token: str = "", reports: ReportFiles | None = None
+) -> None:
     """Run everything until cancelled.
 
     Args:
@@ -164,7 +167,7 @@ async def serve(world: World, places: Places, *, live: bool, token: str = "", re
         places: where it listens and keeps everything; the folder is made when absent.
         live: redraw a table instead of printing lines.
         token: who gives it on the page may change something.
-        reports: folder of Spark jobs' reports that the page shows, ``""`` for none.
+        reports: of Spark jobs, that the page shows; ``None``: there are none.
 
     Raises:
         OSError: a file in the folder cannot be written.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from understudy.console.report_files import ReportFolder
 from understudy.console.server import Console, ConsoleOptions
 from understudy.mqclient.api import (
     ConsumeContext,
@@ -90,7 +91,9 @@ def console_of(
     """
     with Portal() as portal:
         token = "" if users else TOKEN
-        options = ConsoleOptions("127.0.0.1", 0, name_servers, token, users=users, spark_reports=reports)
+        options = ConsoleOptions(
+            "127.0.0.1", 0, name_servers, token, users=users, spark_reports=ReportFolder(reports) if reports else None
+        )
         held = Held(portal, _console(options))
         address = held.open().result()
         for each in beside:

@@ -12,7 +12,8 @@ from test_console_server import page
 from trio.testing import MockClock
 
 from understudy.console import spark_reports
-from understudy.console.spark_reports import Known, Listing, ReportError, Stamp, look, one
+from understudy.console.report_files import Found, ReportError, ReportFiles, ReportFolder, Stamp
+from understudy.console.spark_reports import Known, Listing, look, one
 from understudy.spark_tools.report import Report, Table, as_json
 
 NOBODY = {"Authorization": ""}
@@ -40,7 +41,7 @@ def test_the_worst_come_first_and_of_equal_ones_the_newest(tmp_path: Path) -> No
     write(tmp_path / "set__a" / "deep" / "er" / "est", "Damaged input: too deep")
     write(tmp_path / "evidence.parquet", "Damaged input: not looked at")
     (tmp_path / "plan.json").write_text("{}")
-    listing = look(str(tmp_path), {})
+    listing = look(ReportFolder(str(tmp_path)), {})
     assert ["set__a/deep/er", "new", "old", "odd", "."] == names(listing)
     row = listing.to_json()["rows"][0]
     assert ("damaged", "Offsets of er", 1_000) == (row["severity"], row["title"], row["writtenAt"])
@@ -64,23 +65,23 @@ def test_a_damaged_file_is_named_in_one_line_and_the_others_are_shown(
 ) -> None:
     write(tmp_path / "a").write_bytes(content)
     write(tmp_path / "b")
-    listing = look(str(tmp_path), {})
+    listing = look(ReportFolder(str(tmp_path)), {})
     (line,) = listing.to_json()["missing"]
     assert line.startswith(told)
     assert "\n" not in line
     assert ["b"] == names(listing)
     with pytest.raises(ReportError) as refused:
-        one(str(tmp_path), "a")
+        one(ReportFolder(str(tmp_path)), "a")
     assert line == str(refused.value)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_reports, "MOST_BYTES", 100)
     write(tmp_path / "a", "Differ: " + "x" * 100)
-    (line,) = look(str(tmp_path), {}).to_json()["missing"]
+    (line,) = look(ReportFolder(str(tmp_path)), {}).to_json()["missing"]
     assert "the console reads 100 at most" in line
     with pytest.raises(ReportError, match="the console reads 100 at most"):
-        one(str(tmp_path), "a")
+        one(ReportFolder(str(tmp_path)), "a")
 
 
 def test_a_report_is_shown_within_bounds_and_as_a_browser_can_have_it(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_a_report_is_shown_within_bounds_and_as_a_browser_can_have_it(tmp_path: 
     rows = [[*row, "x" * 5_000], *[[*row, ""]] * 2_999]
     table = Table("Offsets", ("group", "queue", "a", "b", "c", "d", "e", "f"), rows, total=9_000)
     write(tmp_path / "a", "Differ: 1", facts={"stores": ["a", "b"]}, tables=[table])
-    report = one(str(tmp_path), "a")
+    report = one(ReportFolder(str(tmp_path)), "a")
     (shown,) = report["tables"]
     assert (2_000, 9_000) == (len(shown["rows"]), shown["total"])
     *cells, long = shown["rows"][0]
@@ -107,7 +108,7 @@ def test_a_report_is_shown_within_bounds_and_as_a_browser_can_have_it(tmp_path: 
 )  # fmt: skip
 def test_a_report_of_an_odd_form_is_shown_as_far_as_it_goes(report: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(json.dumps({"title": "x", "verdict": "Agree", **report}))
-    assert "agree" == one(str(tmp_path), ".")["severity"]
+    assert "agree" == one(ReportFolder(str(tmp_path)), ".")["severity"]
 
 
 class TestOutside:
@@ -126,7 +127,7 @@ class TestOutside:
         return folder
 
     def test_links_and_pipes_are_not_listed(self, folder: Path) -> None:
-        listing = look(str(folder), {})
+        listing = look(ReportFolder(str(folder)), {})
         assert ["a"] == names(listing)
         assert [] == listing.to_json()["missing"]
 
@@ -137,12 +138,12 @@ class TestOutside:
     )  # fmt: skip
     def test_nothing_else_can_be_named(self, name: str, folder: Path) -> None:
         with pytest.raises(ReportError) as refused:
-            one(str(folder), name)
+            one(ReportFolder(str(folder)), name)
         assert "not to be seen" not in str(refused.value)
 
     def test_the_folder_itself_may_be_a_link(self, folder: Path, tmp_path: Path) -> None:
         (tmp_path / "newest").symlink_to(folder)
-        assert ["a"] == names(look(str(tmp_path / "newest"), {}))
+        assert ["a"] == names(look(ReportFolder(str(tmp_path / "newest")), {}))
 
 
 class TestBounds:
@@ -151,25 +152,25 @@ class TestBounds:
     ) -> None:
         sizes = [write(tmp_path / f"r{number}", at=number).stat().st_size for number in range(4)]
         monkeypatch.setattr(spark_reports, "MOST_BYTES_READ", 2 * max(sizes))
-        first = look(str(tmp_path), {})
+        first = look(ReportFolder(str(tmp_path)), {})
         assert (["r3", "r2"], 2) == (names(first), first.unread)
-        second = look(str(tmp_path), first.known)
+        second = look(ReportFolder(str(tmp_path)), first.known)
         assert (["r3", "r2", "r1", "r0"], 0) == (names(second), second.unread)
 
     def test_what_nobody_changed_is_not_read_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "a")
         write(tmp_path / "b").write_text("{")
-        before = look(str(tmp_path), {})
+        before = look(ReportFolder(str(tmp_path)), {})
         write(tmp_path / "a", "Differ: now", at=2_000)
         read: list[str] = []
         known = spark_reports._known
 
-        def counted(folder: str, name: str, stamp: Stamp) -> Known:
+        def counted(files: ReportFiles, name: str, stamp: Stamp) -> Known:
             read.append(name)
-            return known(folder, name, stamp)
+            return known(files, name, stamp)
 
         monkeypatch.setattr(spark_reports, "_known", counted)
-        after = look(str(tmp_path), before.known)
+        after = look(ReportFolder(str(tmp_path)), before.known)
         assert ["a"] == read
         assert ["differ"] == [row["severity"] for row in after.to_json()["rows"]]
 
@@ -177,20 +178,45 @@ class TestBounds:
         for number in range(5):
             write(tmp_path / f"r{number}", at=number)
         monkeypatch.setattr(spark_reports, "MOST_REPORTS", 2)
-        listing = look(str(tmp_path), {})
+        listing = look(ReportFolder(str(tmp_path)), {})
         assert (["r4", "r3"], 3) == (names(listing), listing.left_out)
         monkeypatch.setattr(spark_reports, "MOST_NAMES", 4)
-        assert ["it has more than 4 names; the rest was not looked at"] == look(str(tmp_path), {}).to_json()["missing"]
+        assert ["it has more than 4 names; the rest was not looked at"] == look(
+            ReportFolder(str(tmp_path)), {}
+        ).to_json()["missing"]
 
     def test_a_folder_that_went_away_is_one_line(self, tmp_path: Path) -> None:
         with pytest.raises(ReportError, match="gone cannot be read: No such file or directory"):
-            look(str(tmp_path / "gone"), {})
+            look(ReportFolder(str(tmp_path / "gone")), {})
+
+
+class FailingFiles:
+    """Files of which only the first can be read: then the disk fails."""
+
+    def __init__(self) -> None:
+        self._folder = {"a": b'{"title": "A", "verdict": "Agree"}', "b": b""}
+
+    def find(self, most_names: int) -> Found:
+        return Found({name: Stamp(1, len(data), 1) for name, data in self._folder.items()})
+
+    def read(self, name: str, most_bytes: int) -> tuple[bytes, Stamp]:
+        if name == "b":
+            raise ReportError("b/report.json cannot be read: Input/output error")
+        return self._folder[name], Stamp(1, 1, 1)
+
+
+def test_what_a_failing_disk_does_not_give_is_named_and_the_rest_is_shown() -> None:
+    listing = look(FailingFiles(), {})
+    assert (["a"], ["b/report.json cannot be read: Input/output error"]) == (
+        names(listing),
+        listing.to_json()["missing"],
+    )
 
 
 async def test_pages_show_them_to_who_may_see_the_cluster(tmp_path: Path, autojump_clock: MockClock) -> None:
     write(tmp_path / "a", "Differ: 1 of 2")
 
-    async with page(spark_reports=str(tmp_path)) as browser:
+    async with page(spark_reports=ReportFolder(str(tmp_path))) as browser:
         for path in ("/api/reports", "/api/report?name=a"):
             assert 401 == (await browser.ask(path, NOBODY)).status
         found = (await browser.ask("/api/reports")).json
