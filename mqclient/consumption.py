@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import trio
@@ -27,7 +26,6 @@ from understudy.mqclient.producer import Producer, ProducerOptions
 from understudy.mqclient.session import Session
 from understudy.mqclient.statistics import ConsumeStatistics
 from understudy.mqclient.tracing import Tracer
-from understudy.mqclient.waiting_batches import WaitingBatches, Watchdog
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.background import ShieldedTasks
 from understudy.runtime.log import get_logger
@@ -36,14 +34,13 @@ log = get_logger("mqclient.consumption")
 
 _LOCAL_RETRY_SECONDS = 5.0
 _DEFAULT_MAX_RECONSUME_TIMES = 16
-_TURN_SECONDS, _TURN_BATCHES = 0.001, 32
-"""After so long, or so many batches of a listener that does not wait, other tasks have their turn."""
 
 
 class Consumption:
     """The listener of one consumer with its rules for failures.
 
     Attributes:
+        listener: what the application gave, traced if that is wanted.
         statistics: figures by topic, for reports.
     """
 
@@ -62,12 +59,12 @@ class Consumption:
         self._clock = session.world.clock
         self._group = group
         self._listener = listener
+        self.listener = listener if tracer is None else self._traced
         self._options = options
         self._offsets = offsets
         self._tasks = tasks
         self._tracer = tracer
         self._producer: Producer | None = None
-        self._watchdog = Watchdog(self._clock, options.consume_timeout_ms / 1000)
         self._together = trio.CapacityLimiter(options.consume_tasks)
 
     async def ask(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
@@ -75,32 +72,41 @@ class Consumption:
         began = self._clock.monotonic()
         result = ConsumeResult.LATER
         with self._clock.move_on_after(self._options.consume_timeout_ms / 1000) as scope:
-            result = await self._hear(messages, context)
+            try:
+                result = checked_result(await self.listener(messages, context))
+            except Exception as error:
+                self.failed("listener failed", error, messages[0], context)
         if scope.cancelled_caught:
-            self._was_late(messages[0], context)
-        self.statistics.consumed(messages[0].topic, len(messages), result is ConsumeResult.SUCCESS, began)
+            self.was_late(messages[0], context)
+        good = result is ConsumeResult.SUCCESS
+        self.statistics.consumed(messages[0].topic, len(messages), good, began, self._clock.monotonic())
         return result
 
-    async def _hear(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
-        if self._tracer is None:
-            return await self._answer(messages, context)
+    async def _traced(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
+        assert self._tracer is not None
         with self._tracer.consuming(messages) as consuming:
-            consuming.result = result = await self._answer(messages, context)
+            try:
+                consuming.result = result = checked_result(await self._listener(messages, context))
+            except Exception:
+                consuming.result = ConsumeResult.LATER
+                raise
         return result
 
-    async def _answer(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
-        try:
-            return checked_result(await self._listener(messages, context))
-        except Exception as error:
-            self._failed("listener failed", error, messages[0], context)
-            return ConsumeResult.LATER
-
-    def _was_late(self, first: ReceivedMessage, context: ConsumeContext) -> None:
+    def was_late(self, first: ReceivedMessage, context: ConsumeContext) -> None:
+        """Tell that the listener was cancelled with the batch that begins with *first*."""
         limit_ms = self._options.consume_timeout_ms
         late = TimeoutError(f"the listener took longer than {limit_ms:g} ms and was cancelled")
-        self._failed("listener took too long", late, first, context)
+        self.failed("listener took too long", late, first, context)
 
-    def _failed(self, what: str, error: Exception, first: ReceivedMessage, context: ConsumeContext) -> None:
+    def failed(self, what: str, error: Exception, first: ReceivedMessage, context: ConsumeContext) -> None:
+        """Tell of what went wrong.
+
+        Args:
+            what: for the log.
+            error: with its traceback.
+            first: message of the batch.
+            context: of the batch.
+        """
         log.error(what, exc=error, group=self._group, queue=context.queue, first=first.message_id, error=repr(error))
         if self._options.on_error is not None:
             try:
@@ -108,93 +114,39 @@ class Consumption:
             except Exception as again:
                 log.error("on_error failed", exc=again, group=self._group, error=repr(again))
 
-    def _unwanted(self, messages: list[ReceivedMessage], context: ConsumeContext) -> bool:
+    def refuses(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> bool:
         """Return whether one of *messages* cannot be read and the listener does not want such; tells of it."""
         damaged = next((message for message in messages if message.damage), None)
         if damaged is None or self._options.take_damaged:
             return False
         error = RecordDamagedError(f"{context.queue} at {damaged.queue_offset}: {damaged.damage}")
-        self._failed("message cannot be read", error, damaged, context)
+        self.failed("message cannot be read", error, damaged, context)
         return True
 
     async def _ask_for_good(self, messages: list[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
         """Call the listener unless a message cannot be read and it does not want such."""
-        return ConsumeResult.LATER if self._unwanted(messages, context) else await self.ask(messages, context)
+        return ConsumeResult.LATER if self.refuses(messages, context) else await self.ask(messages, context)
 
-    # --- concurrent --------------------------------------------------------------------------------------------
+    # --- concurrent: concurrently.py has the tasks that do it ---------------------------------------------------
 
-    async def watch(self) -> None:
-        """End listeners that take too long, for ever; beside :meth:`run_concurrently`."""
-        await self._watchdog.run()
+    async def settle(self, batch: Batch, context: ConsumeContext, result: ConsumeResult) -> None:
+        """Send back what failed of *batch*, and count what is off our hands as finished.
 
-    async def run_concurrently(self, batches: WaitingBatches) -> None:
-        """Consume *batches* one after the other, for ever; run several of these tasks."""
-        while True:
-            asked = _Asked(await batches.take())
-            try:
-                # One scope for all batches that are there: one for each would cost as much as the rest.
-                with trio.CancelScope() as scope:
-                    await self._consume_at_once(asked, batches, scope)
-                if scope.cancelled_caught:
-                    self._was_late(asked.batch.messages[0], asked.context)
-                    self._count(asked)
-                if asked.busy:
-                    await self._settle(asked.batch, asked.context, asked.result)
-            finally:
-                asked.leave()
-
-    async def _consume_at_once(self, asked: _Asked, batches: WaitingBatches, scope: trio.CancelScope) -> None:
-        """Consume until no batch is left, or one needs more than the listener; that one is left in *asked*, busy."""
-        now = self._clock.monotonic()
-        others_turn = now + _TURN_SECONDS
-        for number in itertools.count(1):
-            if asked.batch.wanted:
-                asked.enter(now)
-                messages, context = asked.batch.messages, asked.context
-                if not self._unwanted(messages, context):
-                    self._watchdog.begin(scope, now)
-                    try:
-                        asked.result = await self._hear(messages, context)
-                    finally:
-                        self._watchdog.end(scope)
-                    now = self._count(asked)
-                if scope.cancel_called or asked.result is ConsumeResult.LATER or context.succeeded is not None:
-                    return
-                self._finish(asked.batch, messages)
-                asked.leave()
-            if number % _TURN_BATCHES == 0 or now >= others_turn:
-                await trio.lowlevel.checkpoint()
-                now = self._clock.monotonic()
-                others_turn = now + _TURN_SECONDS
-            following = batches.take_now()
-            if following is None:
-                return
-            asked.batch = following
-
-    def _count(self, asked: _Asked) -> float:
-        first, good = asked.batch.messages[0], asked.result is ConsumeResult.SUCCESS
-        return self.statistics.consumed(first.topic, len(asked.batch.messages), good, asked.began)
-
-    async def _consume(self, batch: Batch) -> None:
-        asked = _Asked(batch)
-        asked.enter(self._clock.monotonic())
-        try:
-            asked.result = await self._ask_for_good(batch.messages, asked.context)
-            await self._settle(batch, asked.context, asked.result)
-        finally:
-            asked.leave()
-
-    async def _settle(self, batch: Batch, context: ConsumeContext, result: ConsumeResult) -> None:
-        """Send back what failed, and count what is off our hands as finished."""
+        Args:
+            batch: that its listener has answered.
+            context: with what the listener wrote into it.
+            result: what it said.
+        """
         finished = batch.messages
         if not batch.counts:
             return
         if result is ConsumeResult.LATER or context.succeeded is not None:
             good = (context.succeeded or 0) if result is ConsumeResult.SUCCESS else 0
             finished = batch.messages[:good] + await self._put_off(batch, batch.messages[good:], context)
-        self._finish(batch, finished)
+        self.finish(batch, finished)
 
-    def _finish(self, batch: Batch, finished: list[ReceivedMessage]) -> None:
+    def finish(self, batch: Batch, finished: list[ReceivedMessage]) -> None:
+        """Count these messages of *batch* as consumed, and move the progress of their queue."""
         batch.assigned.last_consume_ms = self._clock.wall_ms()
         if batch.counts:
             offset = batch.window.finish(finished)
@@ -224,8 +176,16 @@ class Consumption:
 
     async def _again(self, batch: Batch) -> None:
         await self._clock.sleep(_LOCAL_RETRY_SECONDS)
-        if batch.wanted:
-            await self._consume(batch)
+        if not batch.wanted:
+            return
+        context = ConsumeContext(batch.assigned.queue)
+        batch.assigned.busy += 1
+        try:
+            result = await self._ask_for_good(batch.messages, context)
+            await self.settle(batch, context, result)
+        finally:
+            batch.assigned.busy -= 1
+            batch.assigned.wake()
 
     async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
         """Ask the broker to deliver *message* to the group again later, or to the dead letter topic.
@@ -331,28 +291,3 @@ class Consumption:
         properties[MAX_RECONSUME_TIMES] = str(limit)
         properties[DELAY] = str(3 + message.reconsume_times)
         await self._producer.send(Message(retry_topic(self._group), message.body, properties, message.flag))
-
-
-class _Asked:
-    """A batch and what its listener said."""
-
-    __slots__ = ("batch", "began", "busy", "context", "result")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.busy = False
-
-    def enter(self, now: float) -> None:
-        """The listener is asked from *now* on (monotonic seconds)."""
-        self.batch.assigned.busy += 1
-        self.busy = True
-        self.began = now
-        self.context = ConsumeContext(self.batch.assigned.queue)
-        self.result = ConsumeResult.LATER
-
-    def leave(self) -> None:
-        """Nothing more is done with the batch."""
-        if self.busy:
-            self.busy = False
-            self.batch.assigned.busy -= 1
-            self.batch.assigned.wake()

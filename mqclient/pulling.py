@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from understudy.format.names import RETRY_PREFIX
 from understudy.mqclient.assigned import AssignedQueue, Batch
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
 from understudy.mqclient.listener import PushConsumerOptions
 from understudy.mqclient.membership import Membership
-from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.offsets import OffsetStore
 from understudy.mqclient.pull import PullRequest, PullResult, PullStatus, max_offset, min_offset, offset_at, pull
 from understudy.mqclient.queue import MessageQueue
@@ -154,24 +151,7 @@ class Pulling:
         if fresh:
             assigned.wake()
             if not self.options.ordered:
-                window, most = assigned.window, self.options.consume_batch
-                assigned.waiting.put(Batch(assigned, window, messages) for messages in batches_of(fresh, most))
+                assigned.waiting.put(Batch(assigned, assigned.window, fresh))
         elif not assigned.window and not assigned.busy:
             # Everything up to here was filtered out or is finished: the progress may move on.
             self.offsets.update(assigned.queue, result.next_offset, only_forward=True)
-
-
-def batches_of(messages: list[ReceivedMessage], most: int) -> Iterator[list[ReceivedMessage]]:
-    """Cut *messages* into batches of at most *most*, one that cannot be read alone in its own."""
-    start = 0
-    for number, message in enumerate(messages):
-        if message.damage:
-            if start < number:
-                yield messages[start:number]
-            yield [message]
-            start = number + 1
-        elif number + 1 - start == most:
-            yield messages[start : number + 1]
-            start = number + 1
-    if start < len(messages):
-        yield messages[start:]

@@ -15,6 +15,7 @@ import trio
 
 from understudy.mqclient.assigned import AssignedQueue
 from understudy.mqclient.client_requests import serve_requests
+from understudy.mqclient.concurrently import Concurrently
 from understudy.mqclient.consumption import Consumption
 from understudy.mqclient.heartbeat import ConsumeType, MessageModel
 from understudy.mqclient.listener import Listener, PushConsumerOptions, check_listener
@@ -198,9 +199,10 @@ class PushConsumer:
             if self._locking:
                 nursery.start_soon(self._renew_locks)
             if not self.options.ordered:
-                nursery.start_soon(self.consumption.watch)
+                several = Concurrently(self.consumption, self._batches, self.options, self._clock)
+                nursery.start_soon(several.watch)
                 for _ in range(self.options.consume_tasks):
-                    nursery.start_soon(self.consumption.run_concurrently, self._batches)
+                    nursery.start_soon(several.run)
 
     async def _persist_for_ever(self) -> None:
         while True:

@@ -14,18 +14,18 @@ from understudy.format.names import RETRY_PREFIX
 from understudy.format.properties import parse_properties
 from understudy.format.record import (
     CRC_MASK,
-    FLAG_BORN_HOST_V6,
+    FIXED,
     FLAG_COMPRESSED,
     FLAG_COMPRESSION_LZ4,
     FLAG_COMPRESSION_MASK,
     FLAG_COMPRESSION_ZLIB,
     FLAG_COMPRESSION_ZSTD,
-    FLAG_STORE_HOST_V6,
     HEAD,
     MAGIC_V1,
     MAGIC_V2,
     MAX_PROPERTIES_BYTES,
     SMALLEST_RECORD_BYTES,
+    SYSTEM_FLAGS_AT,
 )
 from understudy.mqclient.errors import InvalidMessageError, RecordDamagedError
 from understudy.mqclient.message import RETRY_TOPIC, Message, ReceivedMessage, address_text, encode_properties
@@ -33,9 +33,9 @@ from understudy.mqclient.message import RETRY_TOPIC, Message, ReceivedMessage, a
 LZ4, ZSTD, ZLIB = FLAG_COMPRESSION_LZ4, FLAG_COMPRESSION_ZSTD, FLAG_COMPRESSION_ZLIB
 
 _INT = struct.Struct(">i")
-_LONG = struct.Struct(">q")
-_AFTER_HOSTS = struct.Struct(">iqi")  # reconsume times, prepared transaction offset, body length
-_SHORT = struct.Struct(">h")
+_FIXED = (FIXED[8, 8], FIXED[20, 8], FIXED[8, 20], FIXED[20, 20])
+"""Everything before the body, by the two flags of long hosts."""
+_HOST_FLAGS_AT = SYSTEM_FLAGS_AT + 3  # the lowest byte
 
 INFLATED_LIMIT_BYTES = 16 * 1024 * 1024
 """Largest body once inflated: that of the largest frame that is not compressed."""
@@ -58,36 +58,37 @@ def decode_records(
         RecordDamagedError: a length is wrong, or without *keep_damaged* a magic, checksum or compressed body; nothing
             is returned.
     """
-    view = memoryview(data)
+    # Every message that is consumed comes through here: one unpacking for all that is fixed, no view of a part.
+    records = data if isinstance(data, bytes) else bytes(data)
     messages: list[ReceivedMessage] = []
-    at, end = 0, len(view)
-    while at < end:
-        if end - at < SMALLEST_RECORD_BYTES:
-            raise RecordDamagedError(f"{end - at} bytes after the last record are no record")
-        total = int.from_bytes(view[at : at + 4], "big")
-        if not SMALLEST_RECORD_BYTES <= total <= end - at:
-            raise RecordDamagedError(f"record length {total} does not fit the {end - at} bytes that are left")
-        record = view[at : at + total]
+    at, size = 0, len(records)
+    while at < size:
+        if size - at < SMALLEST_RECORD_BYTES:
+            raise RecordDamagedError(f"{size - at} bytes after the last record are no record")
+        (total,) = _INT.unpack_from(records, at)
+        if not SMALLEST_RECORD_BYTES <= total <= size - at:
+            raise RecordDamagedError(f"record length {total} does not fit the {size - at} bytes that are left")
+        end = at + total
         try:
-            messages.append(_decode_record(record, broker_name, inflate=inflate))
+            messages.append(_decode_record(records, at, end, broker_name, inflate=inflate))
         except (struct.error, UnicodeDecodeError, IndexError) as error:
             if not keep_damaged:
                 raise RecordDamagedError(f"record of {total} bytes cannot be read: {error}") from None
-            messages.append(_damaged(record, broker_name, str(error)))
+            messages.append(_damaged(records[at:end], broker_name, str(error)))
         except (RecordDamagedError, InvalidMessageError) as error:
             if not keep_damaged:
                 raise
-            messages.append(_damaged(record, broker_name, str(error)))
-        at += total
+            messages.append(_damaged(records[at:end], broker_name, str(error)))
+        at = end
     return messages
 
 
-def _damaged(record: memoryview, broker_name: str, why: str) -> ReceivedMessage:
+def _damaged(record: bytes, broker_name: str, why: str) -> ReceivedMessage:
     """Return what can be known of a record that cannot be read: where it is, and its raw body or all its bytes."""
     total, _, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms = HEAD.unpack_from(record)
-    topic, properties, body, stored = "", {}, bytes(record), ("", 0, "", 0, 0)
+    topic, properties, body, stored = "", {}, record, ("", 0, "", 0, 0)
     with contextlib.suppress(struct.error, UnicodeDecodeError, IndexError, RecordDamagedError):
-        plain = _decode_record(record, broker_name, check=False, inflate=False)
+        plain = _decode_record(record, 0, total, broker_name, check=False, inflate=False)
         topic, properties, body = plain.stored_topic, plain.properties, plain.body
         stored = (
             plain.born_host, plain.store_timestamp_ms, plain.store_host, plain.reconsume_times,
@@ -101,54 +102,57 @@ def _damaged(record: memoryview, broker_name: str, why: str) -> ReceivedMessage:
 
 
 def _decode_record(
-    record: memoryview, broker_name: str, *, check: bool = True, inflate: bool = True
+    records: bytes, at: int, end: int, broker_name: str, *, check: bool = True, inflate: bool = True
 ) -> ReceivedMessage:
-    total, magic, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms = HEAD.unpack_from(record)
+    fixed = _FIXED[records[at + _HOST_FLAGS_AT] >> 4 & 3]
+    (
+        total, magic, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
+        reconsume_times, prepared, body_bytes,
+    ) = fixed.unpack_from(records, at)  # fmt: skip
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise RecordDamagedError(f"record at log offset {log_offset} has the unknown magic {magic:08x}")
-    at = HEAD.size
-    born_host, at = _host(record, at, sys_flag & FLAG_BORN_HOST_V6)
-    (store_ms,) = _LONG.unpack_from(record, at)
-    store_host, at = _host(record, at + 8, sys_flag & FLAG_STORE_HOST_V6)
-    reconsume_times, prepared, body_bytes = _AFTER_HOSTS.unpack_from(record, at)
-    at += _AFTER_HOSTS.size
-    body = record[at : at + body_bytes]
-    if body_bytes < 0 or len(body) != body_bytes:
+    body_at = at + fixed.size
+    at = body_at + body_bytes
+    if not body_at <= at < end:
         raise RecordDamagedError(f"body of the record at log offset {log_offset} does not fit: {body_bytes} bytes")
+    body = records[body_at:at]
     if check and zlib.crc32(body) & CRC_MASK != crc:
         raise RecordDamagedError(f"body of the record at log offset {log_offset} does not match its checksum")
-    at += body_bytes
     if magic == MAGIC_V1:
-        topic_bytes = record[at]
-        at += 1
+        topic_at = at + 1
+        properties_at = topic_at + records[at] + 2
     else:
-        (topic_bytes,) = _SHORT.unpack_from(record, at)
-        at += 2
-    topic = str(record[at : at + topic_bytes], "utf-8")
-    at += topic_bytes
-    (properties_bytes,) = _SHORT.unpack_from(record, at)
-    properties = parse_properties(str(record[at + 2 : at + 2 + properties_bytes], "utf-8"))
-    content = bytes(body)
+        topic_at = at + 2
+        properties_at = topic_at + int.from_bytes(records[at:topic_at], "big") + 2
+    topic = _topic(records[topic_at : properties_at - 2])
+    properties_bytes = records[properties_at - 2] << 8 | records[properties_at - 1]
+    at = properties_at + properties_bytes if properties_bytes <= MAX_PROPERTIES_BYTES else properties_at  # negative
+    if at > end:
+        raise RecordDamagedError(f"topic and properties of the record at log offset {log_offset} do not fit")
+    properties = parse_properties(str(records[properties_at:at], "utf-8"))
     if sys_flag & FLAG_COMPRESSED and inflate:
-        content = decompress(content, sys_flag)
+        body = decompress(body, sys_flag)
     shown = topic
     if topic.startswith(RETRY_PREFIX):
         shown = properties.get(RETRY_TOPIC, topic)
     return ReceivedMessage(
-        shown, content, properties, flag, broker_name, queue_id, queue_offset, log_offset, sys_flag, born_ms,
-        born_host, store_ms, store_host, reconsume_times, prepared, crc, total, topic,
+        shown, body, properties, flag, broker_name, queue_id, queue_offset, log_offset, sys_flag, born_ms,
+        _host(born_host), store_ms, _host(store_host), reconsume_times, prepared, crc, total, topic,
     )  # fmt: skip
 
 
-def _host(record: memoryview, at: int, is_ipv6: int) -> tuple[str, int]:
-    after = at + (16 if is_ipv6 else 4)
-    (port,) = _INT.unpack_from(record, after)
-    return f"{_address_text(bytes(record[at:after]))}:{port}", after + 4
+# Kept, for the messages of an answer come from few topics and hosts.
 
 
 @lru_cache(maxsize=1024)
-def _address_text(packed: bytes) -> str:
-    return address_text(packed)  # kept, for the messages of an answer come from few hosts
+def _topic(name: bytes) -> str:
+    return str(name, "utf-8")
+
+
+@lru_cache(maxsize=1024)
+def _host(packed: bytes) -> str:
+    (port,) = _INT.unpack_from(packed, len(packed) - 4)
+    return f"{address_text(packed[:-4])}:{port}"
 
 
 def encode_batch(messages: Iterable[Message]) -> bytes:

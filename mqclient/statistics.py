@@ -38,19 +38,16 @@ class ConsumeStatistics:
         self._slots: dict[str, deque[_Slot]] = defaultdict(lambda: deque(maxlen=round(_WINDOW_SECONDS / _SLOT_SECONDS)))
         self._failed: dict[str, int] = defaultdict(int)
 
-    def consumed(self, topic: str, messages: int, succeeded: bool, began: float) -> float:
-        """Count a batch of *messages* that is done now.
+    def consumed(self, topic: str, messages: int, succeeded: bool, began: float, now: float) -> None:
+        """Count *messages* that are done.
 
         Args:
             topic: of the messages.
             messages: how many there were.
             succeeded: whether the listener consumed them.
-            began: when the listener got it (monotonic seconds).
-
-        Returns:
-            The time (monotonic seconds).
+            began: when the listener got the first of them (monotonic seconds).
+            now: when it was done with them.
         """
-        now = self._clock.monotonic()
         slots = self._slots[topic]
         if not slots or now - slots[-1].began >= _SLOT_SECONDS:
             slots.append(_Slot(now))
@@ -61,7 +58,6 @@ class ConsumeStatistics:
         else:
             slot.failed += messages
             self._failed[topic] += messages
-        return now
 
     def figures(self, topic: str) -> TopicFigures:
         """Return the figures of *topic*."""

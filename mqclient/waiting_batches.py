@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,22 +19,32 @@ class WaitingBatches:
     """What was pulled, in the order in which it came, for several tasks that take from the front.
 
     Those who put something in bound its size by the windows of their queues, and say when one of these is left behind:
-    at least half of what waits is wanted then. Tasks are woken one at a time: one that
-    leaves something behind wakes the next, so a listener that never waits costs one task's turn for many batches.
+    at least half of the messages that wait are wanted then. Tasks are woken one at a time: one that must wait gives
+    back what it has not begun, which wakes the next, so a listener that never waits costs one task's turn for many
+    batches.
     """
 
     def __init__(self) -> None:
         self._batches: deque[Batch] = deque()
         self._idle = trio.lowlevel.ParkingLot()
         self._woken = False
-        self._unwanted = 0  # at most so many
+        self._messages = 0
+        self._unwanted = 0  # at most so many of them
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return self._messages
 
-    def put(self, batches: Iterable[Batch]) -> None:
-        """Add *batches* at the end."""
-        self._batches.extend(batches)
+    def put(self, batch: Batch) -> None:
+        """Add *batch* at the end."""
+        self._batches.append(batch)
+        self._messages += len(batch.messages)
+        self._wake_one()
+
+    def give_back(self, rest: Batch) -> None:
+        """Put the *rest* of a batch, or nothing, in front again, for others: who took it does something else now."""
+        if rest.messages:
+            self._batches.appendleft(rest)
+            self._messages += len(rest.messages)
         self._wake_one()
 
     async def take(self) -> Batch:
@@ -50,7 +59,7 @@ class WaitingBatches:
         if not self._batches:
             return None
         batch = self._batches.popleft()
-        self._wake_one()
+        self._messages -= len(batch.messages)
         return batch
 
     def forget(self, most: int) -> None:
@@ -59,11 +68,12 @@ class WaitingBatches:
         To look through all for each of many queues would hold the event loop, so it waits until it is worth it.
 
         Args:
-            most: how many batches have become so by now, at most.
+            most: how many messages have become so by now, at most.
         """
         self._unwanted += most
-        if self._unwanted > len(self._batches) // 2:
+        if self._unwanted > self._messages // 2:
             self._batches = deque(batch for batch in self._batches if batch.wanted)
+            self._messages = sum(len(batch.messages) for batch in self._batches)
             self._unwanted = 0
 
     def _wake_one(self) -> None:
@@ -89,9 +99,9 @@ class Watchdog:
         """Cancel *scope* when the limit is over, counted from *now* (monotonic seconds)."""
         self._since[scope] = now
 
-    def end(self, scope: trio.CancelScope) -> None:
-        """Leave *scope* alone again."""
-        self._since.pop(scope, None)
+    def end(self, scope: trio.CancelScope) -> bool:
+        """Leave *scope* alone again; return whether it was in time."""
+        return self._since.pop(scope, None) is not None
 
     async def run(self) -> None:
         """Watch for ever."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Iterable
 
 import attrs
-from sortedcontainers import SortedDict
 
 from understudy.mqclient.message import ReceivedMessage
 
@@ -29,7 +30,9 @@ class Window:
     """Unfinished messages of one queue by offset (ProcessQueue.java without its locks)."""
 
     def __init__(self) -> None:
-        self._unfinished: SortedDict[int, ReceivedMessage] = SortedDict()
+        self._unfinished: dict[int, ReceivedMessage] = {}
+        self._order: deque[int] = deque()
+        """Their offsets, each once and ascending; those of finished messages stay until they are at an end of it."""
         self._next_offset = -1  # one after the highest offset ever added
         self.size_bytes = 0
 
@@ -38,22 +41,33 @@ class Window:
 
     @property
     def lowest(self) -> int:
-        return self._unfinished.peekitem(0)[0] if self._unfinished else 0
+        return self._order[0] if self._unfinished else 0
 
     @property
     def highest(self) -> int:
-        return self._unfinished.peekitem(-1)[0] if self._unfinished else 0
+        while self._order and self._order[-1] not in self._unfinished:
+            self._order.pop()
+        return self._order[-1] if self._order else 0
 
     def add(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
         """Take pulled *messages* and return those that were not there yet."""
         fresh = []
+        unfinished, order, following = self._unfinished, self._order, self._next_offset
+        in_order = True
         for message in messages:
-            if message.queue_offset not in self._unfinished:
-                self._unfinished[message.queue_offset] = message
+            offset = message.queue_offset
+            if offset not in unfinished:
+                unfinished[offset] = message
                 self.size_bytes += len(message.body)
                 fresh.append(message)
-        if fresh:
-            self._next_offset = max(self._next_offset, fresh[-1].queue_offset + 1)
+                order.append(offset)
+                if offset >= following:
+                    following = offset + 1
+                else:
+                    in_order = False
+        self._next_offset = following
+        if not in_order:  # a broker that answers with what it has answered before
+            self._order = deque(sorted(unfinished))
         return fresh
 
     def take(self, count: int) -> list[ReceivedMessage]:
@@ -61,20 +75,24 @@ class Window:
 
         One that cannot be read is alone.
         """
-        front = list(self._unfinished.values()[:count])
+        unfinished = self._unfinished
+        front = list(itertools.islice((unfinished[offset] for offset in self._order if offset in unfinished), count))
         damaged = next((number for number, message in enumerate(front) if message.damage), len(front))
         return front[:damaged] if damaged else front[:1]
 
     def finish(self, messages: Iterable[ReceivedMessage]) -> int:
         """Remove *messages* and return the offset up to which all is finished, -1 when nothing was ever added."""
+        unfinished, order = self._unfinished, self._order
         for message in messages:
-            if self._unfinished.pop(message.queue_offset, None) is not None:
+            if unfinished.pop(message.queue_offset, None) is not None:
                 self.size_bytes -= len(message.body)
+        while order and order[0] not in unfinished:
+            order.popleft()
         return self.committable
 
     @property
     def committable(self) -> int:
-        return self._unfinished.peekitem(0)[0] if self._unfinished else self._next_offset
+        return self._order[0] if self._order else self._next_offset
 
     def full(self, limits: WindowLimits, *, ordered: bool) -> str | None:
         """Return why pulling must pause, or ``None``. The span does not count for ordered consumption."""

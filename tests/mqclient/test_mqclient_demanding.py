@@ -14,6 +14,7 @@ from mqclient_rig import FIRST, TOPIC, Basket, send_numbered
 
 from understudy.format.names import dead_letter_topic
 from understudy.mqclient.admin import topics
+from understudy.mqclient.concurrently import end_of_part
 from understudy.mqclient.errors import (
     InvalidMessageError,
     InvalidOptionError,
@@ -23,7 +24,6 @@ from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushCons
 from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.producer import Producer, ProducerOptions, open_producer
 from understudy.mqclient.pull_consumer import PullConsumerOptions, open_pull_consumer
-from understudy.mqclient.pulling import batches_of
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.records import LZ4, ZSTD
@@ -213,7 +213,12 @@ async def test_who_wants_damaged_messages_gets_their_raw_bytes(
 def test_a_damaged_message_is_alone_in_its_batch(pattern: str, most: int, cut: list[str]) -> None:
     good = ReceivedMessage("T", b"", {}, 0, "b", 0, 0, 0, 0, 0, "", 0, "", 0, 0, 0, 0, "T")
     bad = ReceivedMessage("T", b"", {}, 0, "b", 0, 0, 0, 0, 0, "", 0, "", 0, 0, 0, 0, "T", "damaged")
-    batches = batches_of([good if letter == "g" else bad for letter in pattern], most)
+    messages = [good if letter == "g" else bad for letter in pattern]
+    begin, batches = 0, list[list[ReceivedMessage]]()
+    while begin < len(messages):
+        end = end_of_part(messages, begin, most)
+        batches.append(messages[begin:end])
+        begin = end
     assert cut == ["".join("d" if each.damage else "g" for each in batch) for batch in batches]
 
 
