@@ -34,7 +34,7 @@ TOPIC = "BenchConsuming"
 WANTED = 1.0
 """Least share of the Java client's rate."""
 PROCESSOR_WANTED = 1 / 3
-"""Largest share of the Java client's processor time; the busier the machine is with other things, the better it tells."""
+"""Largest share of the Java client's processor time; what else the machine does matters less to it than to the rate."""
 BATCH, SENDERS = 100, 8
 OPTIONS = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
 
