@@ -29,9 +29,18 @@ class AsyncioCluster:
         self._inner = inner
         self.namesrv_address = inner.namesrv_address
 
+    @property
+    def proxy_address(self) -> str:
+        """The proxy for gRPC clients, ``host:port``. Raises ``ValueError`` without one."""
+        return self._inner.proxy_address
+
     async def broker_addresses(self) -> dict[str, str]:
         """Return ``host:port`` of each broker by its name."""
         return await self._call(_addresses, self._inner)
+
+    async def make_topic(self, topic: str, queues: int = 4, kind: str = "NORMAL") -> None:
+        """Create *topic* and wait until it is known, see :meth:`LocalCluster.make_topic`."""
+        await self._call(self._inner.make_topic, topic, queues, kind)
 
     async def add_broker(self, name: str, config: Mapping[str, str] | None = None) -> str:
         """Start one more broker and return its address, see :meth:`LocalCluster.add_broker`."""
@@ -44,9 +53,20 @@ async def _addresses(cluster: LocalCluster) -> dict[str, str]:
 
 @asynccontextmanager
 async def local_cluster(
-    brokers: int = 1, *, broker_config: Mapping[str, str] | None = None, folder: str | None = None
+    brokers: int = 1,
+    *,
+    broker_config: Mapping[str, str] | None = None,
+    folder: str | None = None,
+    proxy: bool = False,
 ) -> AsyncIterator[AsyncioCluster]:
-    """Run a cluster in a thread of its own as long as the block lasts; arguments as of :class:`LocalCluster`."""
-    make = partial(LocalCluster, brokers, broker_config=broker_config, folder=folder)
+    """Run a cluster in a thread of its own as long as the block lasts, see :class:`LocalCluster`.
+
+    Args:
+        brokers: how many masters to start, named ``broker-a``, ``broker-b`` ...
+        broker_config: keys given to every broker beside the small file sizes.
+        folder: where stores live; a temporary folder, removed at the end, when ``None``.
+        proxy: also run a proxy, for clients that speak gRPC; it needs ``understudy[grpc]``.
+    """
+    make = partial(LocalCluster, brokers, broker_config=broker_config, folder=folder, proxy=proxy)
     async with opened(Portal(), make) as (calls, inner):
         yield AsyncioCluster(calls, inner)

@@ -9,20 +9,27 @@ gone when the block ends.
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
+
+import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import Machine
 from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
+from understudy.mqclient.admin.topics import TopicSettings, exists, save_topic
+from understudy.mqclient.session import open_session
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
 from understudy.runtime.background import open_background
 from understudy.runtime.world import World, real_world
+from understudy.testkit.waiting import eventually
 
 # Small files, so that a test's cluster is made and removed in milliseconds.
 SMALL_FILES = {
@@ -42,6 +49,7 @@ class LocalCluster:
         folder: where stores live; a temporary folder, removed at the end, when ``None``.
         world: clock, network, disk and randomness; the real ones when ``None``.
         host: the address to listen on and to publish.
+        proxy: also run a proxy, for clients that speak gRPC; it needs ``understudy[grpc]``.
 
     Attributes:
         container: the container, for adding and removing brokers.
@@ -56,8 +64,11 @@ class LocalCluster:
         folder: str | None = None,
         world: World | None = None,
         host: str = "127.0.0.1",
+        proxy: bool = False,
     ) -> None:
         self._count = brokers
+        self._with_proxy = proxy
+        self._proxy_port = 0
         self._extra = dict(broker_config or {})
         self._folder = folder
         self._own_folder: str | None = None
@@ -73,11 +84,20 @@ class LocalCluster:
         return f"{self._host}:{self.name_server.address[1]}"
 
     @property
+    def proxy_address(self) -> str:
+        """The proxy, ``host:port``: all a gRPC client needs to know. Raises ``ValueError`` without one."""
+        if not self._proxy_port:
+            raise ValueError("this cluster was made without a proxy: say proxy=True")
+        return f"{self._host}:{self._proxy_port}"
+
+    @property
     def brokers(self) -> dict[str, Broker]:
         """The running brokers by broker name."""
         return {hosted.identity.name: hosted.broker for hosted in self.container.brokers()}
 
     async def __aenter__(self) -> LocalCluster:
+        if self._with_proxy:
+            _import_proxy()  # in the event loop of a running cluster it would take too long
         world = self._world or real_world()
         if self._folder is None:
             self._folder = self._own_folder = tempfile.mkdtemp(prefix="understudy-cluster-")
@@ -108,6 +128,9 @@ class LocalCluster:
             await inner.start(self.container.run)
             for index in range(self._count):
                 await self.add_broker(f"broker-{chr(ord('a') + index)}")
+            if self._with_proxy:
+                front = await stack.enter_async_context(open_background())
+                await front.start(self._run_proxy, world)
             self._stack = stack.pop_all()
         return self
 
@@ -115,6 +138,35 @@ class LocalCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return await self._stack.__aexit__(kind, error, trace)
+
+    async def _run_proxy(self, world: World, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        from understudy.proxy.config import config_of
+        from understudy.proxy.server import Proxy
+
+        keys = {"grpcServerPort": 0, "remotingListenPort": 0, "localServeAddr": self._host}
+        config, _ = config_of({**keys, "namesrvAddr": self.namesrv_address}, "local cluster")
+        proxy = Proxy(world, config, self._host)
+        async with trio.open_nursery() as nursery:
+            _, self._proxy_port = await nursery.start(proxy.run)
+            task_status.started()
+
+    async def make_topic(self, topic: str, queues: int = 4, kind: str = "NORMAL") -> None:
+        """Create *topic* on every broker, and return when the name server knows it.
+
+        Args:
+            topic: its name.
+            queues: on each broker.
+            kind: of its messages, which a proxy checks: ``NORMAL``, ``FIFO``, ``DELAY`` or ``TRANSACTION``.
+
+        Raises:
+            ClientError: a broker refuses it.
+            TooSlowError: it is not known within half a minute.
+        """
+        settings = TopicSettings(topic, queues, queues, attributes={"+message.type": kind})
+        async with open_session(self._world or real_world(), self.namesrv_address) as session:
+            for broker in self.brokers.values():
+                await save_topic(session, broker.identity.address, settings)
+            await eventually(partial(exists, session, topic))
 
     async def add_broker(self, name: str, config: Mapping[str, str] | None = None) -> Broker:
         """Start one more broker; its store is ``<folder>/<name>``, so the same name finds its data again."""
@@ -131,3 +183,10 @@ class LocalCluster:
             **(config or {}),
         }
         return await self.container.add_broker(properties, source=f"local cluster {name}")
+
+
+def _import_proxy() -> None:
+    try:
+        importlib.import_module("understudy.proxy.server")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"a proxy needs {error.name}: pip install 'understudy[grpc]'") from error

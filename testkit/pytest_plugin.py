@@ -1,7 +1,8 @@
 """Fixtures for tests of code that talks to RocketMQ, loaded by pytest wherever this package is installed.
 
-``rocketmq`` is a running cluster of one broker, for plain, asyncio and trio tests alike; ``rocketmq_pair`` two groups
-in processes of their own that stand in for each other, with accidents. The ini setting ``understudy_scope`` says how
+``rocketmq`` is a running cluster of one broker, for plain, asyncio and trio tests alike; ``rocketmq_proxy`` one with a
+proxy for clients that speak gRPC; ``rocketmq_pair`` two groups in processes of their own that stand in for each other,
+with accidents. The ini setting ``understudy_scope`` says how
 long one lives: ``function`` (the default), ``class``, ``module``, ``package`` or ``session``. What a cluster logged at
 ``understudy_log_level`` (default WARNING) stands in the report of a test that failed.
 """
@@ -28,7 +29,9 @@ _logs: dict[str, Callable[[], list[str]]] = {}
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the ini settings."""
     parser.addini(
-        "understudy_scope", "how long the clusters of the fixtures rocketmq and rocketmq_pair live", default="function"
+        "understudy_scope",
+        "how long the clusters of the fixtures rocketmq, rocketmq_proxy and rocketmq_pair live",
+        default="function",
     )
     parser.addini(
         "understudy_log_level", "least level of cluster log lines in the report of a failed test", default="WARNING"
@@ -49,14 +52,27 @@ def _scope(fixture_name: str, config: pytest.Config) -> str:
 @pytest.fixture(scope=_scope)  # type: ignore[arg-type]  # pytest takes a function that returns one of its names
 def rocketmq(pytestconfig: pytest.Config) -> Iterator[BlockingCluster]:
     """A cluster of one broker; ``rocketmq.namesrv_address`` is all that a client needs."""
+    yield from _cluster(pytestconfig)
+
+
+@pytest.fixture(scope=_scope)  # type: ignore[arg-type]
+def rocketmq_proxy(pytestconfig: pytest.Config) -> Iterator[BlockingCluster]:
+    """The same with a proxy: ``rocketmq_proxy.proxy_address`` is for clients that speak gRPC.
+
+    It needs ``understudy[grpc]``.
+    """
+    yield from _cluster(pytestconfig, proxy=True)
+
+
+def _cluster(config: pytest.Config, *, proxy: bool = False) -> Iterator[BlockingCluster]:
     from understudy.testkit.blocking import local_cluster
 
     # It lives in this process and logs as everything in it does: pytest shows the lines of a test that failed.
     logger = logging.getLogger("understudy")
     before = logger.level
-    logger.setLevel(_one_of(pytestconfig, "understudy_log_level", LEVELS))
+    logger.setLevel(_one_of(config, "understudy_log_level", LEVELS))
     try:
-        with local_cluster() as cluster:
+        with local_cluster(proxy=proxy) as cluster:
             yield cluster
     finally:
         logger.setLevel(before)

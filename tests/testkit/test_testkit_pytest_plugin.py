@@ -50,6 +50,43 @@ def test_how_many_clusters_there_were(request):
 """
 
 
+OF_ASYNCIO = """
+import pytest
+from understudy.mqclient.aio import open_producer
+from understudy.mqclient.api import message
+
+@pytest.mark.asyncio
+async def test_asyncio(rocketmq):
+    async with open_producer(rocketmq.namesrv_address, "pg") as producer:
+        assert (await producer.send(message("T", b"x"))).message_id
+"""
+OF_TRIO = """
+import pytest
+from understudy.mqclient.api import message, open_producer, real_world
+
+@pytest.mark.trio
+async def test_trio(rocketmq):
+    async with open_producer(real_world(), rocketmq.namesrv_address, "pg") as producer:
+        assert (await producer.send(message("T", b"x"))).message_id
+"""
+
+
+PROXY = """
+import socket
+import pytest
+
+def test_both_doors(rocketmq_proxy):
+    rocketmq_proxy.make_topic("Orders", kind="FIFO")
+    for address in (rocketmq_proxy.namesrv_address, rocketmq_proxy.proxy_address):
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host, int(port)), 10).close()
+
+def test_none_without(rocketmq):
+    with pytest.raises(ValueError, match="say proxy=True"):
+        rocketmq.proxy_address
+"""
+
+
 PAIR = """
 def test_a_failover(rocketmq_pair):
     rocketmq_pair.kill("broker-a")
@@ -73,6 +110,20 @@ def run(folder: Path, *arguments: str, tests: str = TESTS) -> subprocess.Complet
 def test_tests_of_every_kind_have_a_cluster(tmp_path: Path, scope: str) -> None:
     done = run(tmp_path, "-o", f"understudy_scope={scope}")
     assert (done.returncode, "4 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("plugin", "tests"), [("pytest_asyncio", OF_ASYNCIO), ("pytest_trio", OF_TRIO)])
+def test_async_tests_have_a_cluster(tmp_path: Path, plugin: str, tests: str) -> None:
+    pytest.importorskip(plugin)
+    done = run(tmp_path, tests=tests)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+def test_a_cluster_has_a_proxy_where_one_is_asked_for(tmp_path: Path) -> None:
+    pytest.importorskip("h2")
+    done = run(tmp_path, tests=PROXY)
+    assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert left_behind(tmp_path) == []
 
 
 def test_a_scope_that_is_none_is_told(tmp_path: Path) -> None:

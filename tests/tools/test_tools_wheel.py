@@ -34,9 +34,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed_to_test(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of one with the plugin for pytest and Spark, and two other plugins beside it."""
+    """The programs of one with the plugin for pytest, Spark and the proxy, and two other plugins beside it."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
-    return environment(folder, wheel, "pytest", "spark", beside=("pytest-xdist", "pytest-trio"))
+    return environment(folder, wheel, "pytest", "spark", "grpc", beside=("pytest-xdist", "pytest-trio"))
 
 
 def test_the_wheel_holds_the_namespace_and_nothing_else(wheel: Path) -> None:
@@ -110,7 +110,8 @@ def test_the_plugins_own_tests_and_the_tests_among_the_examples_pass_with_it(
 ) -> None:
     (tmp_path / "plugin").mkdir()
     shutil.copy(ROOT / "tests" / "testkit" / "test_testkit_pytest_plugin.py", tmp_path / "plugin")
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    others = ("test_cpp_client.py", "test_grpc_client.py")  # the suite plays them where these clients can be had
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__", *others))
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\ntrio_mode = true\nmarkers =\n    slow: takes long\nfilterwarnings = error\n"
     )
