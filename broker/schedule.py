@@ -41,6 +41,7 @@ class DelayLevels:
         delivered: called with topic, queue id and length of each delivered message, for statistics.
 
     Attributes:
+        levels_ms: as given.
         announce: called with a level and the time in milliseconds when its newest message is due.
         left_out: what an operator decided, by level and queue offset.
     """
@@ -56,9 +57,9 @@ class DelayLevels:
         self._clock = clock
         self._store = store
         self._progress = progress
-        self._levels_ms = list(levels_ms)
+        self.levels_ms = list(levels_ms)
         self._delivered = delivered
-        self._clocks = {level: delay.LevelClock() for level in range(1, len(self._levels_ms) + 1)}
+        self._clocks = {level: delay.LevelClock() for level in range(1, len(self.levels_ms) + 1)}
         self.announce: Callable[[int, float], None] = lambda level, due_ms: None
         self.left_out = LeftOut()
 
@@ -115,7 +116,7 @@ class DelayLevels:
     def read(self, level: int, position: int) -> Found:
         """Read the messages of *level* that are due, from queue offset *position* on, :data:`BATCH` at most."""
         items: list[Item] = []
-        reading = _Reading(self._clock, self._clocks[level], delay.delay_of_level(self._levels_ms, level))
+        reading = _Reading(self._clock, self._clocks[level], delay.delay_of_level(self.levels_ms, level))
         queue, at, left_bytes = delay.queue_of_level(level), position, BATCH_BYTES
 
         def end() -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.broker.admin import (
+    announcements,
     assignment,
     cold_data,
     configuration,
     connections,
+    copied_tables,
     groups,
     maintenance,
     messages,
@@ -21,6 +23,7 @@ from understudy.broker.admin import (
     runtime,
     stuck_decisions,
     stuck_work,
+    topic_changes,
     topics,
 )
 from understudy.remoting.server import RemotingServer
@@ -36,6 +39,7 @@ def register_all(broker: Broker, server: RemotingServer) -> None:
     """
     for module in (
         topics,
+        topic_changes,
         groups,
         configuration,
         runtime,
@@ -47,7 +51,9 @@ def register_all(broker: Broker, server: RemotingServer) -> None:
         maintenance,
         assignment,
         cold_data,
+        announcements,
         replication,
+        copied_tables,
         roles,
         stuck_work,
         stuck_decisions,

@@ -5,10 +5,18 @@ What runs here and why (950), what was given back (951), and that a master shall
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from understudy.broker.admin.answers import json_answer
+from understudy.broker.identity import Identity
+from understudy.broker.member_group import MemberGroup
+from understudy.broker.persistence import Persistence
+from understudy.broker.registration import Registration
+from understudy.broker.services import BrokerServices
+from understudy.broker.session import RoleRules
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -23,46 +31,91 @@ PAGE_ROWS = 10_000
 """Most rows of one answer: a page stays far below the largest frame."""
 
 
+@attrs.frozen
+class RosterParts:
+    """What of a broker is needed to tell what runs in it.
+
+    Attributes:
+        identity: names, addresses and role.
+        rules: returns the rules of the role in force.
+        registration: whether name servers are told of it.
+        member_group: who else is alive.
+        services: everything that runs, or does not and why.
+        persistence: which tables are not saved.
+    """
+
+    identity: Identity
+    rules: Callable[[], RoleRules]
+    registration: Registration
+    member_group: MemberGroup
+    services: BrokerServices
+    persistence: Persistence
+
+
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer questions about the role of *broker* on *server*."""
-    handlers = RoleAdmin(broker)
-    server.register(RequestCode.GET_BROKER_ROSTER, handlers.roster)
-    server.register_async(RequestCode.GET_PRE_ONLINE_REPORT, handlers.report)
-    server.register(RequestCode.FINISH_PRE_ONLINE, handlers.finish)
+    roster = RosterAdmin(
+        RosterParts(
+            identity=broker.identity,
+            rules=lambda: broker.session.rules,
+            registration=broker.registration,
+            member_group=broker.member_group,
+            services=broker.services,
+            persistence=broker.persistence,
+        )
+    )
+    server.register(RequestCode.GET_BROKER_ROSTER, roster.roster)
+    kinds = [table.kind for table in broker.tables.progress]
+    pre_online = PreOnlineAdmin(lambda: broker.session.rules, kinds)
+    server.register_async(RequestCode.GET_PRE_ONLINE_REPORT, pre_online.report)
+    server.register(RequestCode.FINISH_PRE_ONLINE, pre_online.finish)
 
 
-class RoleAdmin:
-    """Handlers over one broker's role."""
+class RosterAdmin:
+    """Handler over one broker's services."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, parts: RosterParts) -> None:
+        self._parts = parts
 
     def roster(self, connection: Connection, command: Command) -> Command:
         """Return every service with its state and reason, those that must not run too (950)."""
-        broker, role, rules = self._broker, self._broker.role, self._broker.session.rules
+        parts, role, rules = self._parts, self._parts.identity.role, self._parts.rules()
         body = {
-            "brokerName": broker.identity.name,
-            "brokerId": broker.identity.broker_id,
+            "brokerName": parts.identity.name,
+            "brokerId": parts.identity.broker_id,
             "role": {"kind": role.kind, "epoch": role.epoch, "reason": role.reason},
             "active": rules.active,
             "activeReason": rules.reason,
-            "isolated": broker.registration.isolated,
-            "members": {str(number): address for number, address in (broker.member_group.members or {}).items()},
+            "isolated": parts.registration.isolated,
+            "members": {str(number): address for number, address in (parts.member_group.members or {}).items()},
             "warnings": list(rules.warnings),
             "services": [
                 {"name": each.name, "state": each.state, "reason": each.reason, "startedAt": each.started_ms}
-                for each in broker.services.roster()
+                for each in parts.services.roster()
             ]
             + [
                 {"name": f"table {name}", "state": "failed", "reason": f"not saved: {why}", "startedAt": 0}
-                for name, why in broker.persistence.unsaved.items()
+                for name, why in parts.persistence.unsaved.items()
             ],
         }
         return json_answer(command, body)
 
+
+class PreOnlineAdmin:
+    """Handlers over the way back of one broker.
+
+    Args:
+        rules: returns the rules of the role in force.
+        kinds: of progress that a report has rows of.
+    """
+
+    def __init__(self, rules: Callable[[], RoleRules], kinds: Sequence[str]) -> None:
+        self._rules = rules
+        self._kinds = kinds
+
     def finish(self, connection: Connection, command: Command) -> Command:
         """Bring a broker online that waits in pre-online, without what is missing (952)."""
-        if not self._broker.session.rules.finish_pre_online():
+        if not self._rules().finish_pre_online():
             raise CommandError(
                 ResponseCode.QUERY_NOT_FOUND, "this broker is not in pre-online: there is nothing to end"
             )
@@ -75,7 +128,7 @@ class RoleAdmin:
         many there are.
         """
         try:
-            found = await self._broker.session.rules.give_back()
+            found = await self._rules().give_back()
         except (TableDamagedError, OSError) as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"the report cannot be read: {error}") from None
         if found is None:
@@ -84,7 +137,7 @@ class RoleAdmin:
         begin = optional_int(command, "rowSeq") or 0
         if begin < 0:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"rowSeq must be 0 or more, not {begin}")
-        kinds = [table.kind for table in self._broker.tables.progress]
+        kinds = self._kinds
         rows = _rows(found, kinds)
         slaves = [{name: each[name] for name in each if name not in kinds} for each in found["slaves"]]
         former = [{name: each[name] for name in each if name != "slaves"} for each in found.get("former", ())]

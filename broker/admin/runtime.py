@@ -5,17 +5,29 @@ Source: AdminBrokerProcessor.java, StoreStatsService.java, MixAll.java.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import attrs
+
 from understudy.broker.admin.answers import json_answer
+from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.counters import Rate
+from understudy.broker.delay_progress import ScheduleProgress
+from understudy.broker.message_store_config import MessageStoreConfig
+from understudy.broker.session import RoleRules
+from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.timer.timer import Timer
 from understudy.format.names import SCHEDULE_TOPIC
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.clock import Clock
 from understudy.runtime.disk import DiskUsage
+from understudy.runtime.world import World
+from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -33,9 +45,64 @@ _POOLS = {
 }
 
 
+@attrs.frozen
+class RuntimeParts:
+    """What of a broker is needed to tell how it does.
+
+    Attributes:
+        clock: wall time.
+        config: read at each request.
+        stats: counts.
+        server: what waits for its turn.
+        rules: returns the rules of the role in force.
+    """
+
+    clock: Clock
+    config: BrokerConfig
+    stats: BrokerStatistics
+    server: RemotingServer
+    rules: Callable[[], RoleRules]
+
+
+@attrs.frozen
+class StoredParts:
+    """What of a broker is needed to tell what it has stored.
+
+    Attributes:
+        world: clock and disk.
+        keys: read at each request.
+        store: the messages.
+        timer: messages that wait in the timer.
+        progress: how far each delay level has come.
+    """
+
+    world: World
+    keys: MessageStoreConfig
+    store: MessageStore
+    timer: Timer
+    progress: ScheduleProgress
+
+
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer questions about the state of *broker* on *server*."""
-    handlers = RuntimeAdmin(broker, server)
+    handlers = RuntimeAdmin(
+        RuntimeParts(
+            clock=broker.world.clock,
+            config=broker.options.broker,
+            stats=broker.stats,
+            server=server,
+            rules=lambda: broker.session.rules,
+        ),
+        StoredFigures(
+            StoredParts(
+                world=broker.world,
+                keys=broker.options.store,
+                store=broker.store,
+                timer=broker.timer,
+                progress=broker.schedule_progress,
+            )
+        ),
+    )
     server.register(RequestCode.GET_BROKER_RUNTIME_INFO, handlers.info)
     server.register(RequestCode.VIEW_BROKER_STATS_DATA, handlers.statistics)
 
@@ -43,19 +110,19 @@ def register(broker: Broker, server: RemotingServer) -> None:
 class RuntimeAdmin:
     """Handlers over one broker's counters."""
 
-    def __init__(self, broker: Broker, server: RemotingServer) -> None:
-        self._broker = broker
-        self._server = server
+    def __init__(self, parts: RuntimeParts, stored: StoredFigures) -> None:
+        self._parts = parts
+        self._stored = stored
 
     def info(self, connection: Connection, command: Command) -> Command:
         """Return every figure as text (28)."""
-        table = self._figures() | self._broker.store.runtime_info() | self._delay_levels() | self._places()
+        table = self._figures() | self._stored.texts()
         return json_answer(command, {"table": dict(sorted(table.items()))})
 
     def statistics(self, connection: Connection, command: Command) -> Command:
         """Return minute, hour and day of one statistics item (315)."""
         name, key = optional(command, "statsName"), optional(command, "statsKey")
-        windows = None if name is None or key is None else self._broker.stats.windows(name, key)
+        windows = None if name is None or key is None else self._parts.stats.windows(name, key)
         if windows is None:
             remark = f"The stats <{_null(name)}> <{_null(key)}> not exist"
             raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
@@ -63,27 +130,13 @@ class RuntimeAdmin:
         body = {"statsDay": _rate(day), "statsHour": _rate(hour), "statsMinute": _rate(minute)}
         return json_answer(command, body)
 
-    def _timer_figures(self) -> dict[str, str]:
-        """Return the five figures of the timer; a slave's are those of what it would do if it acted."""
-        timer = self._broker.timer
-        read_ms = timer.check().read_ms
-        behind_ms = max(self._broker.world.clock.wall_ms() - read_ms, 0) if read_ms else 0
-        return {
-            "timerReadBehind": str(behind_ms // 1000),
-            "timerOffsetBehind": str(timer.behind),
-            "timerCongestNum": str(timer.waiting),
-            "timerEnqueueTps": java_double(timer.entered.per_second()),
-            "timerDequeueTps": java_double(timer.delivered.per_second()),
-        }
-
     def _figures(self) -> dict[str, str]:
-        broker, stats, config = self._broker, self._broker.stats, self._broker.options.broker
-        rules = broker.session.rules
+        stats, config, rules = self._parts.stats, self._parts.config, self._parts.rules()
         buckets = stats.put_time_buckets()
         spans = zip(_SPANS + _LONG_SPANS, buckets, strict=True)
         table = {
             "bootTimestamp": str(stats.started_ms),
-            "runtime": uptime_text(broker.world.clock.wall_ms() - stats.started_ms),
+            "runtime": uptime_text(self._parts.clock.wall_ms() - stats.started_ms),
             "brokerActive": str(rules.active).lower(),
             "brokerActiveReason": rules.reason,
             "brokerVersionDesc": VERSION_NAME,
@@ -101,7 +154,6 @@ class RuntimeAdmin:
             "dispatchBehindBytes": "0",
             "pageCacheLockTimeMills": "0",
             "remainTransientStoreBufferNumbs": str(_NO_POOL_LIMIT),
-            **self._timer_figures(),
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": str(config.end_transaction_pool_queue_capacity),
         }
@@ -112,15 +164,39 @@ class RuntimeAdmin:
             absent = "0.0" if name == "getTotalTps" else ""
             table[name] = " ".join(absent if rate is None else java_double(rate) for rate in rates)
         for pool, capacity in _POOLS.items():
-            lane = self._server.lanes.get(pool)
+            lane = self._parts.server.lanes.get(pool)
             table[f"{pool}ThreadPoolQueueSize"] = str(0 if lane is None else lane.waiting)
             table[f"{pool}ThreadPoolQueueCapacity"] = str(getattr(config, capacity))
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return table
 
+
+class StoredFigures:
+    """Figures of what one broker has stored: timer, delay levels, log and disk."""
+
+    def __init__(self, parts: StoredParts) -> None:
+        self._parts = parts
+
+    def texts(self) -> dict[str, str]:
+        """Return every figure as text."""
+        return self._timer() | self._parts.store.runtime_info() | self._delay_levels() | self._places()
+
+    def _timer(self) -> dict[str, str]:
+        """Return the five figures of the timer; a slave's are those of what it would do if it acted."""
+        timer = self._parts.timer
+        read_ms = timer.check().read_ms
+        behind_ms = max(self._parts.world.clock.wall_ms() - read_ms, 0) if read_ms else 0
+        return {
+            "timerReadBehind": str(behind_ms // 1000),
+            "timerOffsetBehind": str(timer.behind),
+            "timerCongestNum": str(timer.waiting),
+            "timerEnqueueTps": java_double(timer.entered.per_second()),
+            "timerDequeueTps": java_double(timer.delivered.per_second()),
+        }
+
     def _places(self) -> dict[str, str]:
         """Return figures of the log and of the disk it lies on."""
-        store, config = self._broker.store, self._broker.options.store
+        store, config = self._parts.store, self._parts.keys
         behind = max(store.max_physical_offset - store.flushed_offset, 0)
         table = {
             "commitLogMaxOffset": str(store.max_physical_offset),
@@ -128,7 +204,7 @@ class RuntimeAdmin:
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
             "remainHowManyDataToFlush": byte_text(behind),
         }
-        disk = self._broker.world.disk
+        disk = self._parts.world.disk
         usage = disk.usage(config.store_path_root_dir)
         unused = usage.total - usage.used  # as Java counts: also what the system keeps for its administrator
         table["commitLogDirCapacity"] = f"Total : {byte_text(usage.total)}, Free : {byte_text(unused)}."
@@ -140,8 +216,8 @@ class RuntimeAdmin:
         return table
 
     def _delay_levels(self) -> dict[str, str]:
-        store = self._broker.store
-        delivered = self._broker.schedule_progress.to_json()["offsetTable"]
+        store = self._parts.store
+        delivered = self._parts.progress.to_json()["offsetTable"]
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{store.max_queue_offset(SCHEDULE_TOPIC, int(level) - 1)}"
             for level, offset in delivered.items()

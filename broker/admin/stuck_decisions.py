@@ -7,16 +7,20 @@ they have put is not put again, and nothing is stored for a decision that is not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
 
 from understudy.broker.admin.answers import json_answer
-from understudy.broker.admin.stuck_entries import StuckEntry, entries_of, source_of
+from understudy.broker.admin.stuck_entries import DeferredParts, StuckEntry, deferred_parts, entries_of, source_of
 from understudy.broker.admin.stuck_work import places_of
+from understudy.broker.identity import Identity
 from understudy.broker.left_out import Decided
+from understudy.broker.persistence import Persistence
 from understudy.broker.pop.revive_log import CheckPoint
+from understudy.broker.replicated.rows import ReplicatedTables
+from understudy.broker.session import RoleRules
 from understudy.broker.stuck_work import DELAY, POP, TIMER, Look, place_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
@@ -25,6 +29,7 @@ from understudy.remoting.fields import CommandError, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
+from understudy.runtime.world import World
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -51,32 +56,62 @@ class Outcome:
     why: str = ""
 
 
+@attrs.frozen
+class DecisionParts:
+    """What of a broker is needed to carry out decisions about stuck work.
+
+    Attributes:
+        identity: names, addresses and role.
+        world: clock and threads.
+        rules: returns the rules of the role in force.
+        deferred: holds what is decided about.
+        tables: say how progress is named.
+        persistence: saves it.
+    """
+
+    identity: Identity
+    world: World
+    rules: Callable[[], RoleRules]
+    deferred: DeferredParts
+    tables: ReplicatedTables
+    persistence: Persistence
+
+
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer the request at *server*."""
-    server.register_async(RequestCode.SETTLE_STUCK_WORK, StuckDecisions(broker).answer)
+    handlers = StuckDecisions(
+        DecisionParts(
+            identity=broker.identity,
+            world=broker.world,
+            rules=lambda: broker.session.rules,
+            deferred=deferred_parts(broker),
+            tables=broker.tables,
+            persistence=broker.persistence,
+        )
+    )
+    server.register_async(RequestCode.SETTLE_STUCK_WORK, handlers.answer)
 
 
 class StuckDecisions:
     """The handler over one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, parts: DecisionParts) -> None:
+        self._parts = parts
 
     async def answer(self, connection: Connection, command: Command) -> Command:
         """Drop or requeue what stands at ``places``, ``QUEUE:OFFSET,QUEUE:OFFSET`` of one ``kind`` (959).
 
         The answer says for each place what became of it. A broker that does not look after what is stored refuses.
         """
-        broker, kind, choice = self._broker, required(command, "kind"), required(command, "decision")
+        parts, kind, choice = self._parts, required(command, "kind"), required(command, "decision")
         if kind not in (POP, TIMER, DELAY) or choice not in (DROP, REQUEUE):
             remark = f"kind must be one of {POP}, {TIMER}, {DELAY}, and decision {DROP} or {REQUEUE}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
         places = dict.fromkeys(places_of(required(command, "places")))
         self._check_role(kind, choice)
-        rules = broker.session.rules
-        look = Look(broker.world.clock.wall_ms(), True, rules.reason)
-        async with Pace(broker.world) as pace:
-            entries = await pace.run(entries_of(broker, look, kind))
+        look = Look(parts.world.clock.wall_ms(), True, parts.rules().reason)
+        async with Pace(parts.world) as pace:
+            entries = await pace.run(entries_of(parts.deferred, look, kind))
         self._check_role(kind, choice)
         known = {(each.queue, each.offset): each for each in entries}
         outcomes, decisions = dict[tuple[int, int], Outcome](), list[tuple[StuckEntry, Decided]]()
@@ -96,17 +131,17 @@ class StuckDecisions:
 
     def _check_role(self, kind: str, choice: str) -> None:
         """Raise :class:`CommandError` when this broker does not look after it, or may not store it again."""
-        broker, rules = self._broker, self._broker.session.rules
+        rules = self._parts.rules()
         if not (rules.active and (rules.may_store or rules.acting)):
             remark = f"this broker does not look after it: {rules.reason}"
             raise CommandError(ResponseCode.NO_PERMISSION, remark)
-        if choice == REQUEUE and kind != POP and broker.role.is_slave:
+        if choice == REQUEUE and kind != POP and self._parts.identity.role.is_slave:
             remark = "a slave stores nothing: requeue it at the master, or drop it here"
             raise CommandError(ResponseCode.NO_PERMISSION, remark)
 
     def _decide(self, kind: str, entry: StuckEntry, choice: str) -> Decided | str:
         """Have the queue do what was decided at its next read; return why not, if it is not stuck any more."""
-        source = source_of(self._broker, kind)
+        source = source_of(self._parts.deferred, kind)
         if not entry.row.stuck:
             return entry.row.why
         if source.position(entry.queue) > entry.position:
@@ -118,12 +153,8 @@ class StuckDecisions:
         self, kind: str, decisions: Sequence[tuple[StuckEntry, Decided]]
     ) -> list[tuple[StuckEntry, Outcome]]:
         """Return what became of *decisions*, after a while at the most."""
-        broker, left_out, found = (
-            self._broker,
-            source_of(self._broker, kind).left_out,
-            list[tuple[StuckEntry, Outcome]](),
-        )
-        with broker.world.clock.move_on_after(PASS_SECONDS):
+        left_out, found = source_of(self._parts.deferred, kind).left_out, list[tuple[StuckEntry, Outcome]]()
+        with self._parts.world.clock.move_on_after(PASS_SECONDS):
             for _, decided in decisions:
                 await left_out.ended(decided)
         done = [(entry, decided) for entry, decided in decisions if decided.passed and decided.met]
@@ -146,20 +177,20 @@ class StuckDecisions:
     def _uncount(self, entry: StuckEntry, *, again: bool) -> None:
         point = entry.what
         if isinstance(point, CheckPoint):
-            in_flight = self._broker.pops.moving.in_flight
+            in_flight = self._parts.deferred.pops.moving.in_flight
             in_flight.add(point.topic, point.group, point.queue_id, -len(point.open_offsets))
         elif entry.row.kind == TIMER and not again:
-            self._broker.timer.left(entry.row.topic)
+            self._parts.deferred.timing.timer.left(entry.row.topic)
 
     async def _save(self, kind: str) -> str:
         """Make the progress of *kind* durable; return why it is not, ``""`` when it is."""
-        broker = self._broker
+        tables, persistence = self._parts.tables, self._parts.persistence
         try:
             if kind == TIMER:
-                await broker.persistence.save(broker.tables.timer.name)
-                await broker.timing.flush()
+                await persistence.save(tables.timer.name)
+                await self._parts.deferred.timing.flush()
             else:
-                await broker.persistence.save((broker.tables.offsets if kind == POP else broker.tables.delay).name)
+                await persistence.save((tables.offsets if kind == POP else tables.delay).name)
         except OSError as error:
             return f"it is passed, but the disk does not take that yet: {error}"
         return ""

@@ -8,20 +8,54 @@ from typing import TYPE_CHECKING
 import attrs
 
 from understudy.broker import delay
+from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.pop.revive import ReviveQueues
 from understudy.broker.pop.revive_log import CheckPoint
+from understudy.broker.pops import Pops
 from understudy.broker.schedule import DelayLevels
 from understudy.broker.stuck_work import DELAY, POP, TIMER, Look, Waiting, place_of
 from understudy.broker.timer.request import TIMER_QUEUE
+from understudy.broker.timer.service import TimerService
 from understudy.broker.timer.source import TimerSource
 from understudy.format import names
 from understudy.format.record import Record, RecordError, decode_records
+from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
 MOST_ENTRIES = 1_000
 _READ, _READ_BYTES = 32, 1 << 20
+
+
+@attrs.frozen
+class DeferredParts:
+    """What of a broker holds messages and check points until they are due.
+
+    Attributes:
+        keys: read at each request.
+        store: the messages.
+        pops: what was popped.
+        timing: the timer.
+        levels: the delay levels.
+    """
+
+    keys: MessageStoreConfig
+    store: MessageStore
+    pops: Pops
+    timing: TimerService
+    levels: DelayLevels
+
+
+def deferred_parts(broker: Broker) -> DeferredParts:
+    """Return what holds messages and check points until they are due."""
+    return DeferredParts(
+        keys=broker.options.store,
+        store=broker.store,
+        pops=broker.pops,
+        timing=broker.timing,
+        levels=broker.delay_levels,
+    )
 
 
 @attrs.frozen
@@ -50,61 +84,59 @@ class StuckEntry:
         return {**self.row.to_json(), "holds": {"topic": topic, "queueId": queue_id, "offset": self.offset}}
 
 
-def source_of(broker: Broker, kind: str) -> ReviveQueues | TimerSource | DelayLevels:
+def source_of(parts: DeferredParts, kind: str) -> ReviveQueues | TimerSource | DelayLevels:
     """Return what reads the deferred queues of *kind*."""
     if kind == POP:
-        return broker.pops.queues
-    return broker.timing.source if kind == TIMER else broker.delay_levels
+        return parts.pops.queues
+    return parts.timing.source if kind == TIMER else parts.levels
 
 
-def entries_of(broker: Broker, look: Look, kind: str) -> Generator[None, None, list[StuckEntry]]:
+def entries_of(parts: DeferredParts, look: Look, kind: str) -> Generator[None, None, list[StuckEntry]]:
     """Find what of *kind* was due before *look*, :data:`MOST_ENTRIES` at the most, in steps of bounded work.
 
     Args:
-        broker: that is asked.
+        parts: of the broker that is asked.
         look: makes the rows.
         kind: any but half messages.
     """
     if kind == POP:
-        return _pops(broker, look)
-    found = yield from (_timer if kind == TIMER else _levels)(broker, look)
+        return _pops(parts, look)
+    found = yield from (_timer if kind == TIMER else _levels)(parts, look)
     return found[:MOST_ENTRIES]
 
 
-def _pops(broker: Broker, look: Look) -> list[StuckEntry]:
-    queues, found = broker.pops.queues, list[StuckEntry]()
-    for queue in range(broker.pops.log.queues):
+def _pops(parts: DeferredParts, look: Look) -> list[StuckEntry]:
+    queues, found = parts.pops.queues, list[StuckEntry]()
+    for queue in range(parts.pops.log.queues):
         for each in queues.open_points(queue):
             point = each.point
             if point.revive_ms <= look.now_ms and len(found) < MOST_ENTRIES:
                 place = place_of(POP, queue, each.position)
                 row = look.single(POP, place, point.topic, point.group, point.revive_ms)
-                found.append(
-                    StuckEntry(row, queue, each.position, each.position, (broker.pops.log.topic, queue), point)
-                )
+                found.append(StuckEntry(row, queue, each.position, each.position, (parts.pops.log.topic, queue), point))
     return found
 
 
-def _timer(broker: Broker, look: Look) -> Generator[None, None, list[StuckEntry]]:
-    timer = broker.timer
-    overdue = yield from broker.timing.source.overdue(look.now_ms - timer.precision_ms, MOST_ENTRIES)
+def _timer(parts: DeferredParts, look: Look) -> Generator[None, None, list[StuckEntry]]:
+    timer = parts.timing.timer
+    overdue = yield from parts.timing.source.overdue(look.now_ms - timer.precision_ms, MOST_ENTRIES)
     return [
         _message(look, TIMER, TIMER_QUEUE, each.position, each.record, each.second_ms + timer.precision_ms)
         for each in overdue
     ]
 
 
-def _levels(broker: Broker, look: Look) -> Generator[None, None, list[StuckEntry]]:
-    store, left_out, found = broker.store, broker.delay_levels.left_out, list[StuckEntry]()
-    for level, level_ms in enumerate(broker.delay_levels_ms, 1):
-        queue, at = delay.queue_of_level(level), broker.schedule_progress.offsets.get(level, 0)
+def _levels(parts: DeferredParts, look: Look) -> Generator[None, None, list[StuckEntry]]:
+    store, levels, found = parts.store, parts.levels, list[StuckEntry]()
+    for level, level_ms in enumerate(levels.levels_ms, 1):
+        queue, at = delay.queue_of_level(level), levels.position(level)
         holds, waits = (names.SCHEDULE_TOPIC, queue), False
         while not waits and len(found) < MOST_ENTRIES:
             got = store.get(*holds, at, _READ, _READ_BYTES)
             for record in _records(got.parts):
                 due_ms = record.store_ms + level_ms
                 waits |= due_ms > look.now_ms
-                if not waits and (level, record.queue_offset) not in left_out:
+                if not waits and (level, record.queue_offset) not in levels.left_out:
                     found.append(_message(look, DELAY, level, record.queue_offset, record, due_ms))
             if got.next_begin_offset <= at:
                 break

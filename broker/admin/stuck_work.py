@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker import delay
+import attrs
+
 from understudy.broker.admin.answers import long_json_answer
-from understudy.broker.admin.stuck_entries import entries_of
-from understudy.broker.stuck_work import DELAY, HALF, KINDS, POP, TIMER, Look, Waiting
-from understudy.broker.transactions.checking import rules_of
+from understudy.broker.admin.stuck_entries import DeferredParts, deferred_parts, entries_of
+from understudy.broker.admin.stuck_rows import HalfParts, half_rows, level_rows, pop_rows, timer_rows
+from understudy.broker.identity import Identity
+from understudy.broker.session import RoleRules
+from understudy.broker.stuck_work import DELAY, HALF, KINDS, POP, TIMER, Look
 from understudy.broker.transactions.half import Half
-from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace
+from understudy.runtime.world import World
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -27,16 +30,44 @@ MOST_HALVES = 1_000
 _MOST_DIGITS = 18
 
 
+@attrs.frozen
+class StuckWorkParts:
+    """What of a broker is needed to tell what waits in it.
+
+    Attributes:
+        identity: names, addresses and role.
+        world: clock and threads.
+        rules: returns the rules of the role in force.
+        halves: what waits for a decision.
+        deferred: what waits until it is due.
+    """
+
+    identity: Identity
+    world: World
+    rules: Callable[[], RoleRules]
+    halves: HalfParts
+    deferred: DeferredParts
+
+
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer the question at *server*."""
-    server.register_async(RequestCode.LIST_STUCK_WORK, StuckWorkAdmin(broker).answer)
+    handlers = StuckWorkAdmin(
+        StuckWorkParts(
+            identity=broker.identity,
+            world=broker.world,
+            rules=lambda: broker.session.rules,
+            halves=HalfParts(broker.options, broker.transactions, broker.producers),
+            deferred=deferred_parts(broker),
+        )
+    )
+    server.register_async(RequestCode.LIST_STUCK_WORK, handlers.answer)
 
 
 class StuckWorkAdmin:
     """The handler over one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, parts: StuckWorkParts) -> None:
+        self._parts = parts
 
     async def answer(self, connection: Connection, command: Command) -> Command:
         """Return what waits: all of it, or one kind, or what belongs to one group (957).
@@ -45,7 +76,7 @@ class StuckWorkAdmin:
         more half messages of those that were asked for: at least as many. ``each=true`` asks for the single messages,
         or check points, of one kind that were due, or those at ``places`` of them.
         """
-        broker, kind, group = self._broker, optional(command, "kind"), optional(command, "group")
+        parts, kind, group = self._parts, optional(command, "kind"), optional(command, "group")
         if kind is not None and kind not in KINDS:
             remark = f"kind must be one of {', '.join(KINDS)}, not {kind}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
@@ -54,26 +85,26 @@ class StuckWorkAdmin:
             return await self._each(command, kind, None if places is None else places_of(places))
         halves: list[Half] = []
         if places is not None:
-            halves = await broker.transactions.undecided_at(places_of(places))
+            halves = await parts.halves.transactions.undecided_at(places_of(places))
         elif kind in (None, HALF):
-            halves = await broker.transactions.undecided(MOST_HALVES + 1, group)
+            halves = await parts.halves.transactions.undecided(MOST_HALVES + 1, group)
         look = self._look()
-        async with Pace(broker.world) as pace:
-            rows = await pace.run(self._halves(look, halves[:MOST_HALVES]))
+        async with Pace(parts.world) as pace:
+            rows = await pace.run(half_rows(parts.halves, look, halves[:MOST_HALVES]))
         if group is None and places is None:
-            rows += [*self._pops(look)] if kind in (None, POP) else []
-            rows += [*self._timer(look)] if kind in (None, TIMER) else []
-            rows += [*self._levels(look)] if kind in (None, DELAY) else []
+            rows += [*pop_rows(parts.deferred, look)] if kind in (None, POP) else []
+            rows += [*timer_rows(parts.deferred, look)] if kind in (None, TIMER) else []
+            rows += [*level_rows(parts.deferred, look)] if kind in (None, DELAY) else []
         return await self._said(command, [dict(each.to_json()) for each in rows], max(len(halves) - MOST_HALVES, 0))
 
     async def _each(self, command: Command, kind: str, places: Sequence[tuple[int, int]] | None) -> Command:
-        async with Pace(self._broker.world) as pace:
-            found = await pace.run(entries_of(self._broker, self._look(), kind))
+        async with Pace(self._parts.world) as pace:
+            found = await pace.run(entries_of(self._parts.deferred, self._look(), kind))
         rows = [each.to_json() for each in found if places is None or (each.queue, each.offset) in places]
         return await self._said(command, rows, 0)
 
     async def _said(self, command: Command, rows: Sequence[Mapping[str, Any]], more: int) -> Command:
-        identity, rules = self._broker.identity, self._broker.session.rules
+        identity, rules = self._parts.identity, self._parts.rules()
         body = {
             "brokerName": identity.name,
             "brokerId": identity.broker_id,
@@ -82,52 +113,12 @@ class StuckWorkAdmin:
             "more": more,
             "rows": rows,
         }
-        async with Pace(self._broker.world) as pace:
+        async with Pace(self._parts.world) as pace:
             return await long_json_answer(command, body, pace)
 
     def _look(self) -> Look:
-        rules = self._broker.session.rules
-        return Look(self._broker.world.clock.wall_ms(), rules.active, rules.reason)
-
-    def _halves(self, look: Look, halves: Sequence[Half]) -> Generator[None, None, list[Waiting]]:
-        broker, interval_ms = self._broker, self._broker.options.broker.transaction_check_interval
-        rules = rules_of(broker.options.broker, broker.options.store)
-        alive: dict[str, int] = {}  # a group is counted once, not with each of its half messages
-        rows = []
-        for half in halves:
-            group = half.group or ""
-            if group not in alive:
-                alive[group] = sum(each.alive for each in broker.producers.in_turn(group))
-            rows.append(look.half(half, rules, alive[group], interval_ms))
-            yield
-        return rows
-
-    def _pops(self, look: Look) -> Sequence[Waiting]:
-        pops, timer = self._broker.pops, self._broker.timer
-        behind = timer.behind > 0 or timer.behind_ms(look.now_ms) > 0
-        found = [(queue, *pops.queues.behind(queue)) for queue in range(pops.log.queues)]
-        rows = [look.pop(queue, entries, due_ms, behind) for queue, entries, due_ms in found if entries]
-        acting = pops.acting
-        if not acting.empty:
-            rows.append(look.acting_pops(len(acting.points), len(acting.acks), acting.due_ms()))
-        return rows
-
-    def _timer(self, look: Look) -> Sequence[Waiting]:
-        timer = self._broker.timer
-        if not self._broker.options.store.timer_wheel_enable or not timer.waiting + timer.behind:
-            return ()
-        return (look.timer(timer.waiting, timer.behind, timer.behind_ms(look.now_ms), timer.next_due_ms()),)
-
-    def _levels(self, look: Look) -> Sequence[Waiting]:
-        broker, rows = self._broker, list[Waiting]()
-        for level, level_ms in enumerate(broker.delay_levels_ms, 1):
-            queue, at = delay.queue_of_level(level), broker.schedule_progress.offsets.get(level, 0)
-            at = max(at, broker.store.min_queue_offset(names.SCHEDULE_TOPIC, queue))
-            waiting = broker.store.max_queue_offset(names.SCHEDULE_TOPIC, queue) - at
-            if waiting > 0:
-                due_ms = broker.store.store_time_of(names.SCHEDULE_TOPIC, queue, at) + level_ms
-                rows.append(look.level(level, waiting, due_ms))
-        return rows
+        rules = self._parts.rules()
+        return Look(self._parts.world.clock.wall_ms(), rules.active, rules.reason)
 
 
 def places_of(text: str) -> list[tuple[int, int]]:

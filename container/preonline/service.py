@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from understudy.broker.absence import DROPPED, OUTDATED
-from understudy.broker.admin.replication import SUCCESSOR, SUCCESSOR_ADDRESS
+from understudy.broker.admin.announcements import SUCCESSOR, SUCCESSOR_ADDRESS
 from understudy.broker.broker import Broker
 from understudy.broker.merge import Row, within
 from understudy.broker.replicated.table import ProgressTable

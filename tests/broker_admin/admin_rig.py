@@ -18,6 +18,7 @@ from understudy.broker.filters import Subscription
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
+from understudy.broker.log_history import LogHistory
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.order import OrderTable
@@ -25,6 +26,7 @@ from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.request_modes import RequestModeTable
 from understudy.broker.role import Role
 from understudy.broker.saved_tables import tables_of
+from understudy.broker.schedule import DelayLevels
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.timer.timer import Timer
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
@@ -244,11 +246,17 @@ class Rig:
             ),
             services=SimpleNamespace(roster=list),
             member_group=SimpleNamespace(members=None),
+            presence=SimpleNamespace(state=SimpleNamespace(contact_lost=False)),
             settings_changed=lambda: None,
         )
         self.broker.timer = Timer(
             World(clock, cast(Any, None), RealDisk(), Random(1)), cast(Any, self.store), options.store
         )
+        self.broker.timing = SimpleNamespace(timer=self.broker.timer)
+        self.broker.delay_levels = DelayLevels(
+            clock, cast(Any, self.store), self.broker.schedule_progress, self.broker.delay_levels_ms
+        )
+        self.broker.history = SimpleNamespace(value=LogHistory())
         self.broker.sync_flush = False
         self.broker.tables = tables_of(self.broker)  # type: ignore[arg-type]  # the parts it uses
         self.broker.forget_topic = MethodType(Broker.forget_topic, self.broker)

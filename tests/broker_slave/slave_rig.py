@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from understudy.broker.admin.topics import TopicAdmin
+from understudy.broker.admin.topics import TopicList, topic_list_parts
 from understudy.broker.broker import Broker
 from understudy.format.json_dialect import dumps, loads
 from understudy.format.record import decode_records
@@ -132,7 +132,7 @@ async def open_listening_name_server(
 
 def change_topics_answer(master: Broker, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Have *master* answer with its topics as *change* makes them, as a master of another kind might."""
-    handlers = TopicAdmin(master)
+    handlers = TopicList(topic_list_parts(master))
 
     async def changed(connection: Connection, command: Command) -> Command:
         answer = await handlers.get_all(connection, command)
