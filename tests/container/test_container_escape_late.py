@@ -75,7 +75,7 @@ class Master:
 
 
 @pytest.fixture
-def master(autojump_clock: object) -> Master:
+def master() -> Master:
     return Master(VirtualClock())
 
 
@@ -101,7 +101,7 @@ def test_slaves_that_count_are_waited_for_and_where_there_are_none_nobody_is() -
     assert copied({"haConnectionInfo": rows[:1]}, 50) == 50
 
 
-async def test_a_disk_that_is_late_is_waited_for(master: Master) -> None:
+async def test_a_disk_that_is_late_is_waited_for(autojump_clock: object, master: Master) -> None:
     def end_grows(late: Master) -> None:
         late.end, late.unflushed = END + 4_096, "3.0 KiB"  # what comes in meanwhile is not waited for
 
@@ -112,7 +112,9 @@ async def test_a_disk_that_is_late_is_waited_for(master: Master) -> None:
     assert RequestCode.GET_BROKER_HA_STATUS not in master.asked
 
 
-async def test_slaves_that_are_late_are_waited_for_until_they_have_it_or_count_no_more(master: Master) -> None:
+async def test_slaves_that_are_late_are_waited_for_until_they_have_it_or_count_no_more(
+    autojump_clock: object, master: Master
+) -> None:
     def drops(late: Master) -> None:
         late.slaves = [(END, True), (PLACE, False)]
 
@@ -122,13 +124,17 @@ async def test_slaves_that_are_late_are_waited_for_until_they_have_it_or_count_n
     assert master.asked.count(RequestCode.GET_BROKER_HA_STATUS) == 6
 
 
-async def test_a_master_without_a_slave_is_waited_for_no_longer_than_its_disk_takes(master: Master) -> None:
+async def test_a_master_without_a_slave_is_waited_for_no_longer_than_its_disk_takes(
+    autojump_clock: object, master: Master
+) -> None:
     assert await master.fate(copies=True) is Fate.SAFE
     assert master.asked.count(RequestCode.GET_BROKER_HA_STATUS) == 1
 
 
 @pytest.mark.parametrize("body", [None, b"another"], ids=["nothing", "something else"])
-async def test_a_master_that_came_back_without_it_says_so(master: Master, body: bytes | None) -> None:
+async def test_a_master_that_came_back_without_it_says_so(
+    autojump_clock: object, master: Master, body: bytes | None
+) -> None:
     def loses_power(late: Master) -> None:
         late.end, late.unflushed, late.body = PLACE - 1_000, "0 B", body
 
@@ -138,14 +144,16 @@ async def test_a_master_that_came_back_without_it_says_so(master: Master, body: 
 
 
 @pytest.mark.parametrize("code", [None, RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.VIEW_MESSAGE_BY_ID])
-async def test_nobody_waits_for_a_master_that_says_nothing_sensible(master: Master, code: int | None) -> None:
+async def test_nobody_waits_for_a_master_that_says_nothing_sensible(
+    autojump_clock: object, master: Master, code: int | None
+) -> None:
     master.silent, master.refuses = code is None, frozenset({code or 0})
     begin = master.clock.monotonic()
     assert await master.fate() is Fate.UNKNOWN
     assert SILENCE_SECONDS <= master.clock.monotonic() - begin < SILENCE_SECONDS + 1
 
 
-async def test_a_master_that_is_away_for_a_moment_is_waited_for(master: Master) -> None:
+async def test_a_master_that_is_away_for_a_moment_is_waited_for(autojump_clock: object, master: Master) -> None:
     def speaks(late: Master) -> None:
         late.silent = False
 
@@ -154,7 +162,7 @@ async def test_a_master_that_is_away_for_a_moment_is_waited_for(master: Master) 
     assert await master.fate() is Fate.SAFE
 
 
-async def test_an_answer_without_a_place_tells_nothing(master: Master) -> None:
+async def test_an_answer_without_a_place_tells_nothing(autojump_clock: object, master: Master) -> None:
     assert await master.fate(Stored(None, BODY, BORN_MS)) is Fate.UNKNOWN
 
 

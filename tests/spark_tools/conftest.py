@@ -1,4 +1,4 @@
-"""A Spark session for tests. Its JVM starts and plans faster for small inputs when it compiles less."""
+"""A Spark session for tests. Its JVM starts and plans faster for small inputs when it compiles and verifies less."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ import pytest
 from understudy.spark_tools import session
 
 OPTIONS = "JDK_JAVA_OPTIONS"
+QUICK = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -19,7 +23,7 @@ def quick_jvm() -> Iterator[None]:
     """For each module of its own: the options of other tests' JVMs are their own."""
     before = os.environ.get(OPTIONS)
     if before is None:
-        os.environ[OPTIONS] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        os.environ[OPTIONS] = " ".join(QUICK)
     yield
     if before is None:
         del os.environ[OPTIONS]

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from wheel_rig import LIMIT_S, ROOT, build_wheel, run
+from wheel_rig import LIMIT_S, ROOT, SHORT_DRILL, build_wheel, run
 
 pytestmark = pytest.mark.slow
 NAMED = re.findall(
@@ -53,8 +53,8 @@ def test_a_failover_and_a_cluster_in_a_test_are_played_on_it(version: str, wheel
         pytest.skip("the registry of packages cannot be reached")
     assert done.returncode == 0, done.stdout
     assert run(programs / "python", "--version", cwd=tmp_path).startswith(f"Python {version}.")
-    assert ": ok" in run(programs / "understudy", "drill", "acting-master", "--seed", "1", cwd=tmp_path)
+    assert ": ok" in run(programs / "understudy", *SHORT_DRILL, cwd=tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     played = [tmp_path / "examples" / f"test_{name}.py" for name in ("web_service", "invoice_service")]
-    strict = ["-W", "error", "-p", "no:cacheprovider", "-q"]
-    assert "4 passed" in run(programs / "python", "-m", "pytest", *strict, *played, cwd=tmp_path)
+    strict = ["-W", "error", "-p", "no:cacheprovider", "-q", "-k", "web or 0"]  # one seed of the invoices
+    assert "2 passed" in run(programs / "python", "-m", "pytest", *strict, *played, cwd=tmp_path)

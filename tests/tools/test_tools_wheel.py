@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wheel_rig import ROOT, build_wheel, environment, run
+from wheel_rig import ROOT, SHORT_DRILL, build_wheel, environment, run
 
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -68,7 +68,7 @@ def test_its_commands_work_without_the_checkout(installed: Path, tmp_path: Path)
     measured = run(installed / "understudy", "bench", "micro", "--seconds", "0.001", "--repetitions", "1", cwd=tmp_path)
     assert [line.split()[0] for line in measured.splitlines()] == ["decode", "encode", "append", "append-batch", "pull"]
     assert "did you mean 'micro'?" in run(installed / "understudy", "bench", "mico", cwd=tmp_path, code=2)
-    played = run(installed / "understudy", "drill", "acting-master", "--seed", "1", cwd=tmp_path)
+    played = run(installed / "understudy", *SHORT_DRILL, cwd=tmp_path)
     assert "T5 first good request" in played
 
 

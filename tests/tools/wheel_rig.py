@@ -13,6 +13,8 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 600
+SHORT_DRILL = ("drill", "acting-master", "--seed", "1", "--timers")
+"""Of a whole failover with a third of the traffic; with all of it it is played beside the README."""
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
