@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from scenario_claims import Claims
+from scenario_copying import RETURN_SECONDS, Copies
 from scenario_members import Broker, NameServer
 
 from understudy.broker import absence, member_events, member_view, registering
@@ -19,21 +19,18 @@ from understudy.broker.member_view import Own
 from understudy.broker.registering import TellResult
 from understudy.broker.services import Service
 from understudy.container import silence
-from understudy.container.acting import Situation, acts, services
+from understudy.container.acting import acts, services
 from understudy.container.preonline import handshake
 from understudy.container.preonline.handshake import Member, Phase
-from understudy.ha.hearing import Hearing, Voice
 
 TIMEOUT_SECONDS = 10
-RETURN_SECONDS = 10.0
-"""How long a slave believes that an announced master comes back (``broker/replication.py``)."""
 PATIENCE_SECONDS = 60
 SETTINGS = registering.Settings(timeout_seconds=TIMEOUT_SECONDS)
 LIMITS = absence.limits(TIMEOUT_SECONDS * 1000, 1000, 1000)
 SILENCE = silence.limits(3000, LIMITS.silence, 1000, 1000)
 
 
-class Group(Claims):
+class Group(Copies):
     """The members 0 to n and their name servers, in virtual time."""
 
     # --- faults ----------------------------------------------------------------------------------------------------
@@ -44,7 +41,7 @@ class Group(Claims):
         broker.view = member_view.State(own, memory=broker.memory)
         broker.registration = registering.State()
         broker.presence = absence.State(broker.broker_id, broker.address, self._moment())
-        broker.said, broker.locks, broker.late, broker.follows = {}, {}, (), None
+        broker.said, broker.locks, broker.late, broker.follows, broker.connected = {}, {}, (), None, None
         broker.heard, broker.left, broker.silence, broker.patience = {}, {}, silence.State(), Patience()
         self._presence(broker, absence.Began(broker.broker_id, broker.broker_id > 0, broker.acting_enabled))
         self._live(broker)
@@ -84,13 +81,6 @@ class Group(Claims):
         self._copy(broker)
         self._listen(broker)
         self._decide(broker)
-
-    def _copy(self, broker: Broker) -> None:
-        """A slave copies the progress of the master that it follows."""
-        master = self._reachable(broker, broker.follows) if broker.follows is not None else None
-        if master is not None:
-            broker.commit_offset = max(broker.commit_offset, master.commit_offset)
-            broker.log_end = max(broker.log_end, master.log_end)
 
     # --- registration ----------------------------------------------------------------------------------------------
 
@@ -287,6 +277,10 @@ class Group(Claims):
             other.announced_at = self.now
             other.follows = other.follows if broker.broker_id else broker.address
             self._decide(other)
+        elif state.phase is Phase.AWAIT_COPY:
+            self._copy(other)
+            if other.connected != broker.address:
+                return handshake.Failed(f"{other.name} does not copy")
         elif state.phase is Phase.ASK_MASTER:
             broker.follows = other.address
         elif state.phase is Phase.TAKE_OVER:
@@ -307,20 +301,6 @@ class Group(Claims):
 
     # --- what runs -------------------------------------------------------------------------------------------------
 
-    def _situation(self, broker: Broker) -> Situation:
-        is_slave = broker.broker_id > 0
-        return Situation(
-            broker_id=broker.broker_id,
-            is_slave=is_slave,
-            acting_enabled=broker.acting_enabled,
-            isolated=broker.presence.isolated,
-            members=broker.view.members,
-            master_returning=is_slave and self.now - broker.announced_at < RETURN_SECONDS,
-            master_declines=broker.view.master_declines,
-            contact_lost=broker.presence.contact_lost,
-            slaves_silent=broker.silence.slaves_silent,
-        )
-
     def _listen(self, broker: Broker) -> None:
         """A master listens to name servers and to the slaves that copy from it, a slave that acts to the former."""
         if broker.presence.isolated:
@@ -336,17 +316,6 @@ class Group(Claims):
         for action in actions:
             held = f"holds back what is due: {action.why}" if isinstance(action, silence.HoldBack) else ""
             self.say(broker, held or "delivers what is due again")
-
-    def _hearing(self, master: Broker) -> Hearing:
-        for other in self.brokers[1:]:
-            if self._reachable(master, other.address) is not None and other.follows == master.address:
-                master.heard[other.broker_id] = self.now
-                master.left.pop(other.broker_id, None)
-            elif master.heard.get(other.broker_id, self.now) < self.now and not other.alive:
-                master.left.setdefault(other.broker_id, self.now)  # the connection of a dead process ends
-                del master.heard[other.broker_id]
-        voices = (Voice(f"b{number}", True, heard, math.inf) for number, heard in master.heard.items())
-        return Hearing(tuple(voices), {f"b{number}": at for number, at in master.left.items()})
 
     def _everybody_decides(self) -> None:
         for broker in self.brokers:
@@ -375,7 +344,8 @@ class Group(Claims):
             elif broker.frozen:
                 state = "frozen"
             elif broker.presence.isolated:
-                state = "isolated"
+                readable = self._moment().wall_ms <= broker.presence.readable_until_ms(LIMITS)
+                state = "isolated" + (", answers readers" if readable else "")
             else:
                 decided = services(self._situation(broker))[Service.SCHEDULE].run
                 state = "acts" if broker.broker_id and decided else "delivers" if decided else "stands by"

@@ -33,6 +33,7 @@ class Broker:
     commit_offset: int = 0
     log_end: int = 0
     log_open: bool = False
+    synced: bool = False
     memory: GroupMemory = attrs.field(factory=GroupMemory)
     alive: bool = False
     frozen: bool = False
@@ -44,6 +45,7 @@ class Broker:
     late: tuple[Member, ...] = ()
     announced_at: float = -math.inf
     follows: str | None = None
+    connected: str | None = None
     locks: dict[str, str] = attrs.field(factory=dict)
     heard: dict[int, float] = attrs.field(factory=dict)
     left: dict[int, float] = attrs.field(factory=dict)
