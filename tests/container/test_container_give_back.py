@@ -257,8 +257,7 @@ def stuck(broker: Broker, how: str) -> Callable[[], None]:
     return mend
 
 
-@pytest.mark.parametrize("how", ["does not answer", "answers 43 with nonsense"])
-@pytest.mark.parametrize("wait_ms", [60_000, 20_000])
+@pytest.mark.parametrize(("how", "wait_ms"), [("does not answer", 60_000), ("answers 43 with nonsense", 20_000)])
 def test_a_slave_that_is_stuck_hides_its_returning_master_for_a_bounded_time(how: str, wait_ms: int) -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source, {"preOnlineMaxWaitMillis": str(wait_ms)}) as ring:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(PEER_TESTS))
 import peer_installation  # noqa: E402 - lives beside the tests that use it
 
 HANG_DUMP_S = 300
-MOST_WORKERS = 4
+MOST_WORKERS = 6
 
 
 def say(text: str) -> None:
