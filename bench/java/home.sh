@@ -10,3 +10,5 @@ else
 fi
 # Classes are kept by the hash of their sources: two checkouts can share a cache, also while one of them is compiling.
 CLASSES=$CACHE/classes-$(cat "$HERE"/src/*.java | sha256sum | cut -c1-16)
+# Classes of a server as this JVM has them in memory (setup.sh makes it): it reads them from there and not from jars.
+archive_of() { echo "$CACHE/quick-$1-$(stat -Lc %Y "$(command -v java)" 2>/dev/null).jsa"; }
