@@ -1,4 +1,7 @@
-"""The wheel on every Python of this machine that the project file names, with what it depends on from the registry."""
+"""The wheel on every Python that the project file names and that can be had, with what it depends on from the registry.
+
+Those of this machine are taken; one that it does not have comes from Debian's packages, where there are such.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ import platform
 import re
 import shutil
 import subprocess
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+import debian_python
 import pytest
 from wheel_rig import LIMIT_S, ROOT, SHORT_DRILL, build_wheel, run
 
@@ -39,11 +45,28 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
+@pytest.fixture
+def debian_folder() -> Iterator[Path]:
+    """Where a Python of Debian's is unpacked, and gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="understudy-python-") as folder:
+        yield Path(folder) / "python"
+
+
+def python_of_debian(version: str, folder: Path) -> Path:
+    """Return it; skips the test when it cannot be had."""
+    if shutil.which("apt-get") is None:
+        pytest.skip(f"there is no Python {version} here, and no apt")
+    try:
+        return debian_python.make(version, folder)
+    except SystemExit as error:
+        pytest.skip(f"there is no Python {version} here, and Debian's cannot be had: {str(error)[-200:]}")
+
+
 @pytest.mark.parametrize("version", [each for each in NAMED if each != platform.python_version().rpartition(".")[0]])
-def test_a_failover_and_a_cluster_in_a_test_are_played_on_it(version: str, wheel: Path, tmp_path: Path) -> None:
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"there is no Python {version} here")
+def test_a_failover_and_a_cluster_in_a_test_are_played_on_it(
+    version: str, wheel: Path, tmp_path: Path, debian_folder: Path
+) -> None:
+    python = interpreter(version) or python_of_debian(version, debian_folder)
     programs = tmp_path / "venv" / "bin"
     run(python, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     # With the caller's settings: they say where packages come from.
