@@ -97,25 +97,56 @@ def left(portals: int) -> tuple[int, int, list[str]]:
     return len(os.listdir("/proc/self/fd")), objects, threads
 
 
+async def never_awaited(messages: object, context: object) -> None:
+    raise AssertionError("nothing is sent to it")
+
+
+async def never_checked(half: object) -> TransactionState:
+    raise AssertionError("nothing is prepared")
+
+
+def open_all_blocking(servers: str, times: int) -> None:
+    """Open and close every kind of client so many times."""
+    for number in range(times):
+        with blocking.open_producer(servers, "pg") as producer:
+            if number % 10 == 0:
+                producer.send(message("Again", b"x"))
+        with blocking.open_pull_consumer(servers, "again_pull", FIRST) as consumer:
+            if number % 10 == 0:
+                consumer.subscribe({"Again": "*"})
+        with blocking.open_push_consumer(servers, "again_push", {"Nothing": "*"}, lambda some, of: None, LISTEN):
+            pass
+        with blocking.open_pop_consumer(servers, "again_pop", {"Nothing": "*"}):
+            pass
+        with blocking.open_transaction_producer(servers, "again_half", lambda half: TransactionState.COMMIT):
+            pass
+
+
+async def open_all_of_asyncio(servers: str, times: int) -> None:
+    """The same with those of asyncio."""
+    for number in range(times):
+        async with aio.open_producer(servers, "pg") as producer:
+            if number % 10 == 0:
+                await producer.send(message("Again", b"x"))
+        async with aio.open_pull_consumer(servers, "again_pull", FIRST) as consumer:
+            if number % 10 == 0:
+                await consumer.subscribe({"Again": "*"})
+        async with aio.open_push_consumer(servers, "again_push", {"Nothing": "*"}, never_awaited, LISTEN):
+            pass
+        async with aio.open_pop_consumer(servers, "again_pop", {"Nothing": "*"}):
+            pass
+        async with aio.open_transaction_producer(servers, "again_half", never_checked):
+            pass
+
+
 @pytest.mark.slow
 def test_a_thousand_times_opened_and_closed_leaves_nothing_behind(cluster: BlockingCluster) -> None:
-    def cycle(times: int) -> None:
-        for number in range(times):
-            with blocking.open_producer(cluster.namesrv_address, "pg") as producer:
-                if number % 10 == 0:
-                    producer.send(message("Again", b"x"))
-
-    async def cycle_of_asyncio(times: int) -> None:
-        for number in range(times):
-            async with aio.open_producer(cluster.namesrv_address, "pg") as producer:
-                if number % 10 == 0:
-                    await producer.send(message("Again", b"x"))
-
-    cycle(50)
-    asyncio.run(cycle_of_asyncio(50))
+    servers = cluster.namesrv_address
+    open_all_blocking(servers, 10)
+    asyncio.run(open_all_of_asyncio(servers, 10))
     before = left(portals=1)  # that of the cluster
-    cycle(500)
-    asyncio.run(cycle_of_asyncio(500))
+    open_all_blocking(servers, 100)
+    asyncio.run(open_all_of_asyncio(servers, 100))
     after = left(portals=1)
     # What the cluster in this process keeps of former clients moves a little; one lost in each cycle would show.
     assert after[0] <= before[0] + 10 and after[1] <= before[1] + 300, (before, after)
