@@ -1,11 +1,9 @@
-"""A real browser before a console of a real cluster: Debian's ``chromium``, driven by playwright."""
+"""A console of a real cluster, for a real browser."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -25,46 +23,7 @@ from understudy.mqclient.errors import ClientError
 from understudy.runtime.portal import Portal
 from understudy.runtime.portal_held import Held
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
-
 TOKEN = "a long token"
-MISSING = "needs a browser: apt-get install chromium, and playwright (pip install playwright)"
-
-
-def browser_path() -> str | None:
-    """Return where the browser is; ``None`` when it, or what drives it, is not there."""
-    try:
-        import playwright  # noqa: F401
-    except ImportError:
-        return None
-    return shutil.which("chromium")
-
-
-@contextmanager
-def browser() -> Iterator[Browser]:
-    """Run a browser as long as the block lasts."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox", "--disable-gpu"])
-        try:
-            yield opened
-        finally:
-            opened.close()
-
-
-def watched(page: Page) -> list[str]:
-    """Return a list that fills with what goes wrong in *page*: errors of scripts, and what its policy forbids."""
-    wrong: list[str] = []
-
-    def heard(said: Any) -> None:
-        if said.type in ("error", "warning") and "Failed to load resource" not in said.text:
-            wrong.append(said.text)
-
-    page.on("console", heard)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    return wrong
 
 
 @asynccontextmanager

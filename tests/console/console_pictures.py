@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from browser_rig import MISSING, browser, browser_path, console_of, consume, produce, watched
+from browser_rig import console_of, consume, produce
+from real_browser import MISSING, browser, browser_path, watched
 
 from understudy.testkit.acting_pair import acting_pair
 

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from browser_rig import MISSING, browser, browser_path, call, console_of, produce, watched
+from browser_rig import call, console_of, produce
+from real_browser import MISSING, browser, browser_path, watched
 
 from understudy.mqclient.admin import groups, topics
 from understudy.mqclient.admin.topics import TopicSettings
