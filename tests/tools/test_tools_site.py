@@ -90,3 +90,4 @@ def test_the_search_finds_a_setting(site: str) -> None:
         page.goto(f"{site}search.html?q=fileReservedTime")
         found = page.locator("#mkdocs-search-results a", has_text="Settings")
         found.first.wait_for(timeout=60_000)
+        assert "/settings/" in (found.first.get_attribute("href") or "")
