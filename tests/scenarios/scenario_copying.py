@@ -39,9 +39,9 @@ class Copies(Claims):
         running = services(self._situation(broker))
         if not running[Service.REPLICATION_CLIENT].run:
             broker.connected = None
-        elif broker.follows is not None:  # a connection that stands is kept when a master is called dead
-            broker.connected = broker.follows
-        log_of = None if broker.connected is None else self._reachable(broker, broker.connected)
+        elif self._giver(broker, broker.follows) is not None:
+            broker.connected = broker.follows  # one that stands is kept when a master is called dead
+        log_of = self._giver(broker, broker.connected)
         if log_of is not None:
             broker.log_end = max(broker.log_end, log_of.log_end)
         if not running[Service.METADATA_SYNC].run:
@@ -52,10 +52,15 @@ class Copies(Claims):
             broker.synced = True
             broker.commit_offset = max(broker.commit_offset, tables_of.commit_offset)
 
+    def _giver(self, slave: Broker, address: str | None) -> Broker | None:
+        """Return the master at *address* if *slave* reaches the port where it gives its log away."""
+        found = None if address is None else self._reachable(slave, address)
+        return None if found is None or frozenset((slave.name, found.name, "copies")) in self.cuts else found
+
     def _hearing(self, master: Broker) -> Hearing:
         for other in self.brokers[1:]:
             reachable = self._reachable(master, other.address) is not None
-            if reachable and other.connected == master.address:
+            if other.runs and other.connected == master.address and self._giver(other, master.address) is master:
                 master.heard[other.broker_id] = self.now
                 master.left.pop(other.broker_id, None)
             elif master.heard.get(other.broker_id, self.now) < self.now and (reachable or not other.alive):

@@ -25,6 +25,8 @@ from understudy.container.preonline.handshake import Member, Phase
 
 TIMEOUT_SECONDS = 10
 PATIENCE_SECONDS = 60
+COPY_SECONDS, REMIND_SECONDS = 10, 2
+"""How long a returning broker waits until a slave copies, and how often it says so to whom it has told."""
 SETTINGS = registering.Settings(timeout_seconds=TIMEOUT_SECONDS)
 LIMITS = absence.limits(TIMEOUT_SECONDS * 1000, 1000, 1000)
 SILENCE = silence.limits(3000, LIMITS.silence, 1000, 1000)
@@ -37,8 +39,10 @@ class Group(Copies):
 
     def start(self, broker: Broker) -> None:
         broker.alive, broker.frozen = True, False
+        for other in self.brokers:  # a connection to its former process is none to this one
+            other.connected = None if other.connected == broker.address else other.connected
         own = Own(broker.broker_id, broker.address, broker.broker_id > 0, broker.acting_enabled)
-        broker.view = member_view.State(own, memory=broker.memory)
+        broker.view, broker.awaits_since = member_view.State(own, memory=broker.memory), None
         broker.registration = registering.State()
         broker.presence = absence.State(broker.broker_id, broker.address, self._moment())
         broker.said, broker.locks, broker.late, broker.follows, broker.connected = {}, {}, (), None, None
@@ -46,8 +50,12 @@ class Group(Copies):
         self._presence(broker, absence.Began(broker.broker_id, broker.broker_id > 0, broker.acting_enabled))
         self._live(broker)
 
-    def kill(self, broker: Broker) -> None:
+    def power_off(self, broker: Broker) -> None:
+        """End the process so that nobody hears of it."""
         broker.alive, broker.returning = False, None
+
+    def kill(self, broker: Broker) -> None:
+        self.power_off(broker)
         for server in self.servers:
             if server.up and broker.broker_id in server.members:
                 self._drop(server, broker.broker_id)
@@ -232,9 +240,13 @@ class Group(Copies):
                 patience_seconds=PATIENCE_SECONDS,
                 timeout_seconds=TIMEOUT_SECONDS,
             )
+        elif self.now % REMIND_SECONDS == 0:
+            self._remind(broker, broker.returning)
         while broker.returning is not None:
             state = broker.returning
             event = self._phase(broker, state)
+            if event is None:
+                return
             broker.returning = state = handshake.step(state, event, self.now)
             if isinstance(event, handshake.Failed):
                 self.say_once(broker, "pre-online", f"pre-online: {state.trouble}")
@@ -256,7 +268,23 @@ class Group(Copies):
         broker.late, broker.returning, broker.log_open = state.given_up, None, False
         self._presence(broker, absence.Online())
 
-    def _phase(self, broker: Broker, state: handshake.State) -> handshake.Event:
+    def _remind(self, broker: Broker, state: handshake.State) -> None:
+        for member in state.told:
+            told = self._reachable(broker, member.address)
+            if told is not None:
+                told.announced_at = self.now
+
+    def _await_copy(self, broker: Broker, slave: Broker) -> handshake.Event | None:
+        self._copy(slave)
+        began = self.now if broker.awaits_since is None else broker.awaits_since
+        copies, in_time = slave.connected == broker.address, self.now - began < COPY_SECONDS
+        broker.awaits_since = began if in_time and not copies else None
+        if not copies and in_time:
+            return None
+        return handshake.Done() if copies else handshake.Failed(f"{slave.name} does not copy")
+
+    def _phase(self, broker: Broker, state: handshake.State) -> handshake.Event | None:
+        """Do what *state* says; ``None``: it takes longer than this moment."""
         if state.phase is Phase.PAUSE:
             return handshake.Done()
         if state.phase is Phase.ASK_MEMBERS:
@@ -278,9 +306,7 @@ class Group(Copies):
             other.follows = other.follows if broker.broker_id else broker.address
             self._decide(other)
         elif state.phase is Phase.AWAIT_COPY:
-            self._copy(other)
-            if other.connected != broker.address:
-                return handshake.Failed(f"{other.name} does not copy")
+            return self._await_copy(broker, other)
         elif state.phase is Phase.ASK_MASTER:
             broker.follows = other.address
         elif state.phase is Phase.TAKE_OVER:

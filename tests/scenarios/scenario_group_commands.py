@@ -5,9 +5,11 @@
 ``group 2 servers 1 without 0``    the same, with ``enableSlaveActingMaster=false`` at member 0
 ``start 0 1``                      start these members, one after the other
 ``kill 0``                         end the process of a member; its connections end
+``power 0``                        its machine loses its power: no connection ends
 ``freeze 0``, ``continue 0``       stop it without ending anything, and let it go on
 ``stuck 1``, ``unstuck 1``         its heartbeats go on, its port does not answer
 ``cut 0 n1``, ``mend 0 n1``        the link between two of them
+``cut 0 1 copies``                 nothing but the port where member 0 gives its log away
 ``down n1``, ``boot n1``           end a name server, start it with empty tables
 ``drop n1 0``                      a name server loses a member that lives
 ``pass 5``                         let five seconds pass
@@ -40,6 +42,7 @@ class GroupRoom:
         self.commands: dict[str, Callable[[Sequence[str]], None]] = {
             "start": self._start,
             "kill": lambda words: self._group.kill(self._broker(words[0])),
+            "power": lambda words: self._group.power_off(self._broker(words[0])),
             "freeze": self._freeze,
             "continue": self._continue,
             "stuck": self._stuck,
