@@ -9,6 +9,7 @@ strict, and every link of the result is followed.
 
 from __future__ import annotations
 
+import argparse
 import html.parser
 import logging
 import os
@@ -18,11 +19,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import mkdocs.commands.build
 import mkdocs.config
+
+from understudy.mqadmin.main import help_lines, load_commands
+from understudy.programs import main as programs_main
+from understudy.spark_tools import main as spark_main
+from understudy.testkit.bench.main import BENCHMARKS
+from understudy.testkit.drills.main import DRILLS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
@@ -48,11 +56,7 @@ PAGES = {
     "CONTRIBUTING.md": ("Contribute", "contributing.md"),
 }
 """Page of the checkout to chapter and page of the site. A page of docs/ that is not here is found by a test."""
-COMMANDS = (
-    "up", "drill acting-master", "drill controller", "drill migrate", "bench", "spark", "mqnamesrv", "mqbroker",
-    "mqbrokercontainer", "mqcontroller", "mqproxy", "mqconsole",
-    "mqadmin",
-)  # fmt: skip
+SERVERS = ("mqnamesrv", "mqbroker", "mqbrokercontainer", "mqcontroller", "mqproxy", "mqconsole", "mqadmin")
 ROLE = re.compile(r":(?:class|meth|func|data|mod|attr|exc):<code>~?([\w.]+)</code>")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 
@@ -101,19 +105,41 @@ def source_page(path: str) -> str:
     return "\n".join(parts)
 
 
+def steps(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the subcommands of a parser, and theirs."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from (name, *(f"{name} {step}" for step in steps(below)))
+
+
+def commands() -> list[list[str]]:
+    """Return every command that prints a help of its own, as its code has it, but those of ``mqadmin``."""
+    parts = {"drill": [*DRILLS], "bench": [*BENCHMARKS], "spark": [*steps(spark_main.parser())]}
+    found = [[name, part] for name in programs_main.COMMANDS for part in ("", *parts.get(name, ()))]
+    return [["understudy", *f"{name} {part}".split()] for name, part in found] + [[name] for name in SERVERS]
+
+
 def help_page() -> str:
     """Return a page with what every command says of itself."""
-    parts = ["# Commands\n"]
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    for command in COMMANDS:
-        name, *rest = command.split()
-        program = [name, *rest] if name.startswith("mq") else ["understudy", name, *rest]
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name(program[0])), *program[1:], "--help"],
-            capture_output=True, text=True, timeout=60, check=True, env=environment,
-        )  # fmt: skip
-        parts.append(f"## {' '.join(program)}\n\n````text\n{done.stdout.strip()}\n````\n")
-    return "\n".join(parts)
+
+    def of(command: list[str]) -> str:
+        program = [str(Path(sys.executable).with_name(command[0])), *command[1:], "--help"]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True, env=environment)
+        return f"## {' '.join(command)}\n\n````text\n{done.stdout.strip()}\n````\n"
+
+    with ThreadPoolExecutor(4) as threads:
+        return "\n".join(["# Commands\n", *threads.map(of, commands())])
+
+
+def administration_page() -> str:
+    """Return a page with what every command of ``mqadmin`` says of itself."""
+    helps = [
+        f"## {name}\n\n````text\n{chr(10).join(help_lines(each))}\n````\n"
+        for name, each in sorted(load_commands().items())
+    ]
+    return "\n".join(["# Commands of mqadmin\n", *helps])
 
 
 def public_modules() -> list[str]:
@@ -136,7 +162,8 @@ def write_sources(folder: Path) -> dict[str, list[object]]:
         (folder / name).write_text(source_page(path), encoding="utf-8")
         chapters.setdefault("Files", []).append(name)
     (folder / "commands.md").write_text(help_page(), encoding="utf-8")
-    chapters["Reference"].append("commands.md")
+    (folder / "administration.md").write_text(administration_page(), encoding="utf-8")
+    chapters["Reference"] += ["commands.md", "administration.md"]
     (folder / "reference").mkdir()
     for module in public_modules():
         name = f"reference/{module}.md"
