@@ -88,6 +88,15 @@ class Verdict:
         """Whether nothing was violated."""
         return not self.violations
 
+    def require(self) -> Verdict:
+        """Return this verdict when nothing was violated; raise ``AssertionError`` with what was otherwise.
+
+        In a scenario of :func:`~understudy.testkit.sim.determinism.run_seed` that names the seed, too.
+        """
+        if not self.ok:
+            raise AssertionError("\n".join([str(self), *(f"{each.rule}: {each.detail}" for each in self.violations)]))
+        return self
+
     def __str__(self) -> str:
         lost = sum(violation.rule == "lost" for violation in self.violations)
         disorder = sum(violation.rule == "order" for violation in self.violations)

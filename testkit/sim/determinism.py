@@ -42,13 +42,20 @@ def deterministic_scheduling(seed: int) -> Iterator[None]:
 def run_seed(scenario: Callable[[random.Random], Awaitable[T]], seed: int) -> T:
     """Run *scenario* in virtual time with everything drawn from *seed* and return its result.
 
+    What it raises has a note with the seed and the line that plays it again.
+
     Args:
         scenario: called with a generator seeded by *seed*; hand parts of it to network, disks and faults.
         seed: the whole run; the same seed gives the same run, event for event.
     """
     command._opaque = itertools.count()  # how many bytes its digits take must not depend on earlier runs
-    with deterministic_scheduling(seed):
-        return trio.run(scenario, random.Random(seed), clock=_jumping_clock())
+    try:
+        with deterministic_scheduling(seed):
+            return trio.run(scenario, random.Random(seed), clock=_jumping_clock())
+    except BaseException as error:
+        name = getattr(scenario, "__qualname__", repr(scenario))
+        error.add_note(f"seed {seed}; played again by: run_seed({name}, {seed})")
+        raise
 
 
 def _jumping_clock() -> trio.testing.MockClock:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.testkit.history import History
+from understudy.testkit.history import History, Verdict
+from understudy.testkit.sim.determinism import run_seed
 
 QUEUE = ("t", "b", 0)
 OTHER = ("t", "b", 1)
@@ -28,6 +29,20 @@ def test_a_right_run_has_no_violation() -> None:
     verdict = right_run(10).check(["g"], allow_repeats=False)
     assert verdict.ok
     assert "sent 10, delivered 10, repeated 0, lost 0, out of order 0: ok" == str(verdict)
+
+
+def test_what_a_scenario_requires_names_its_seed_and_how_it_is_played_again() -> None:
+    async def scenario(source: random.Random) -> Verdict:
+        history = right_run(3)
+        if source.randrange(1000) == random.Random(7).randrange(1000):
+            history.deliveries.pop(1)
+        return history.check(["g"]).require()
+
+    assert run_seed(scenario, 8).delivered == 3
+    with pytest.raises(AssertionError, match=r"delivered 2, repeated 0, lost 1.*VIOLATED\nlost: .*m1") as told:
+        run_seed(scenario, 7)
+    (note,) = told.value.__notes__
+    assert note.startswith("seed 7; played again by: run_seed(") and note.endswith("scenario, 7)")
 
 
 def test_an_unanswered_send_may_or_may_not_be_delivered() -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,13 @@ from pathlib import Path
 import pytest
 from wheel_rig import ROOT, SHORT_DRILL, build_wheel, environment, run
 
+from understudy.mqclient.api import ConsumeFrom, PullConsumerOptions, message
+from understudy.mqclient.blocking import open_producer, open_pull_consumer
+from understudy.testkit.blocking import local_cluster
 from understudy.testkit.port_blocks import PortBlocks
 
 pytestmark = pytest.mark.slow
+FIRST = PullConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +99,30 @@ def test_a_cluster_is_up_with_it(installed: Path, tmp_path: Path, first_port: in
         where = ("-n", f"127.0.0.1:{port}")
         sent = run(installed / "mqadmin", "sendMessage", *where, "-t", "TopicTest", "-p", "hello", cwd=tmp_path)
         assert "SEND_OK" in sent
+        (page,) = re.findall(r"http://\S+", (tmp_path / "output").read_text())
+        with urllib.request.urlopen(page, timeout=30) as answer:
+            assert b"<title>Understudy</title>" in answer.read()
     finally:
         running.send_signal(signal.SIGINT)
         assert running.wait(30) in (0, 130), (tmp_path / "output").read_text()
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")
+def test_its_main_job_compares_two_stores(installed_to_test: Path, tmp_path: Path) -> None:
+    with local_cluster(folder=str(tmp_path / "stores")) as cluster:
+        with open_producer(cluster.namesrv_address, "shop") as shop:
+            for number in range(5):
+                shop.send(message("Orders", b"%d" % number))
+        with open_pull_consumer(cluster.namesrv_address, "kitchen", FIRST) as kitchen:
+            kitchen.subscribe({"Orders": "*"})
+            got = 0
+            while got < 5:
+                got += len(kitchen.poll(20_000))
+    store = tmp_path / "stores" / "broker-a"
+    shutil.copytree(store, tmp_path / "stores" / "replica")
+    places = ("--store", f"a={store}", "--store", f"b={tmp_path / 'stores' / 'replica'}", "--out", tmp_path / "out")
+    reported = run(installed_to_test / "understudy", "spark", "reconcile", *places, "--quiet", cwd=tmp_path)
+    assert reported.startswith("Agree: 4 queues of groups on 2 stores, 0 differ")
 
 
 def test_programs_written_for_it_are_typed(installed_to_test: Path, tmp_path: Path) -> None:
