@@ -22,7 +22,9 @@ HERE = Path(__file__).parent
 #: one run of all real clients, and Spark's JVM.
 FAMILIES = (
     tuple(f"peers/test_peers_{name}.py" for name in ("cpp", "go", "interop", "mqadmin", "node")),
-    tuple(f"spark_tools/test_spark_{name}.py" for name in ("jobs", "kept_offsets", "own_store")),
+    tuple(
+        f"spark_tools/test_spark_{name}.py" for name in ("jobs", "kept_offsets", "notebook", "own_store", "torn_tables")
+    ),
 )
 #: What takes longest comes first; what waits for other processes takes turns with what keeps a processor busy.
 LONG_FILES = (

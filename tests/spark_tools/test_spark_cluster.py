@@ -12,8 +12,7 @@ import subprocess
 import sys
 import time
 import venv
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -83,35 +82,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield master
 
 
-def separate_python(into: Path) -> tuple[Path, Path]:
-    """An interpreter that has the dependencies, and not this package, and its folder of packages."""
+def separate_python(into: Path) -> Path:
+    """An interpreter that has the dependencies, and not this package."""
     venv.create(into, symlinks=True)
     packages = next(into.glob("lib/python*/site-packages"))
     # named by a line of a file: such files of that folder, which name this package, are not looked at
     (packages / "dependencies.pth").write_text(
         "\n".join(path for path in sys.path if path.endswith("-packages")) + "\n"
     )
-    return into / "bin" / "python", packages
+    return into / "bin" / "python"
 
 
-def submitted(wheel: Path, packages: Path) -> list[str]:
-    return ["--py-files", str(wheel)]
-
-
-def installed(wheel: Path, packages: Path) -> list[str]:
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(packages)
-    return []
-
-
-@pytest.mark.parametrize("provide", [submitted, installed])
-def test_workers_in_other_folders_run_the_job_from_a_wheel(
-    cluster: str, tmp_path: Path, provide: Callable[[Path, Path], list[str]]
-) -> None:
+def test_workers_in_other_folders_run_the_job_from_a_wheel(cluster: str, tmp_path: Path) -> None:
     """Given Python without the package but for the wheel; evidence lies where all can write."""
     stores = write_stores(tmp_path)
-    python, packages = separate_python(tmp_path / "venv")
-    words = provide(package(tmp_path, WHEEL), packages)
+    python = separate_python(tmp_path / "venv")
     script = tmp_path / "job.py"
     script.write_text("import sys\nfrom understudy.spark_tools.main import main\nsys.exit(main())\n")
     out, shared, empty = tmp_path / "out", tmp_path / "shared", tmp_path / "empty"
@@ -124,7 +109,8 @@ def test_workers_in_other_folders_run_the_job_from_a_wheel(
             str(HOME / "bin" / "spark-submit"),
             *("--master", cluster, "--executor-memory", "512m", "--driver-memory", "512m"),
             *("--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1"),
-            *(*words, str(script), "reconcile", *named, "--out", str(out), "--evidence", f"file:{shared}"),
+            *("--py-files", str(package(tmp_path, WHEEL)), str(script), "reconcile", *named),
+            *("--out", str(out), "--evidence", f"file:{shared}"),
         ],
         cwd=empty,
         env=environment(SPARK_HOME=str(HOME), PYSPARK_PYTHON=str(python), PYSPARK_DRIVER_PYTHON=str(python)),
