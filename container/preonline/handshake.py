@@ -17,6 +17,7 @@ without it. A slave that took long to find its master asks once more, too: that 
 A state says what to do next; the shell does it and reports how it went. Whatever fails in the middle, the group is
 asked anew after a pause: a slave that died is dropped by the name servers, one that came is found, and taking over
 twice changes nothing. Who failed before is asked first then, so that the others go on acting until it is their turn.
+What they know already is taken over before that: they may be lost while this master waits for another one.
 
 Source: BrokerPreOnlineService.java. Differs: the broker's own old entry at the name servers is never waited for, a
 retry begins with fresh members, slaves that come meanwhile are asked, too, and one that does not copy, does not answer
@@ -39,6 +40,7 @@ class Phase(Enum):
     """What is to be done next."""
 
     ASK_MEMBERS = "ask who is alive"
+    LEARN = "take over what the slaves know already that are asked later"
     COMPLETE_LOG = "take back what the end of the log has lost"
     ANNOUNCE = "tell a slave that its master, or the one that acts for it from now on, comes back"
     AWAIT_COPY = "wait until the slave copies the log"
@@ -104,6 +106,11 @@ class State:
     followed: Member | None = None
     tries: int = 0
     trouble: str = ""
+
+    @property
+    def reachable(self) -> tuple[Member, ...]:
+        """Who of :attr:`waiting` is shown, and has not failed."""
+        return tuple(each for each in self.waiting if each in self.shown and each not in self.failed)
 
     @property
     def told(self) -> tuple[Member, ...]:
@@ -194,6 +201,8 @@ def step(state: State, event: Event, now: float) -> State:
         return _failed(state, event.why, now)
     if isinstance(event, Members):
         return _members(attrs.evolve(state, asked_at=now), event.found)
+    if state.phase is Phase.LEARN:
+        return _next_slave(state)
     if state.phase is Phase.COMPLETE_LOG:
         return attrs.evolve(state, phase=Phase.ANNOUNCE)
     if state.phase is Phase.ANNOUNCE:
@@ -244,7 +253,10 @@ def _slaves(state: State) -> State:
         dropped = tuple(sorted(each for each in {*state.former, *state.failed} if each.broker_id not in known))
         return attrs.evolve(state, phase=Phase.ONLINE, target=None, given_up=(*state.given_up, *dropped))
     new.sort(key=lambda each: (each in state.shown and each not in state.failed, each))
-    return _next_slave(attrs.evolve(state, waiting=tuple(new)))
+    state = attrs.evolve(state, waiting=tuple(new), target=None)
+    if state.reachable and len(state.reachable) < len(new):
+        return attrs.evolve(state, phase=Phase.LEARN)
+    return _next_slave(state)
 
 
 def _next_slave(state: State) -> State:
@@ -256,6 +268,8 @@ def _next_slave(state: State) -> State:
 
 
 def _failed(state: State, why: str, now: float) -> State:
+    if state.phase is Phase.LEARN:
+        return _next_slave(state)
     if state.phase is Phase.AWAIT_COPY:
         # What the slave knows can be taken over all the same; sends will say when copies are missing.
         return attrs.evolve(state, phase=Phase.TAKE_OVER, trouble=why)

@@ -137,6 +137,8 @@ class PreOnline:
         try:
             if state.phase is Phase.ASK_MEMBERS:
                 return await self._ask_members()
+            if state.phase is Phase.LEARN:
+                return await self._learn(state.reachable)
             assert state.target is not None
             if state.phase is Phase.COMPLETE_LOG:
                 return await self._complete_log(state.target, state.waiting)
@@ -162,6 +164,15 @@ class PreOnline:
         return Members(tuple({Member(*each) for view in views for each in view.items()}))
 
     # --- a master, or a slave that acts from now on ------------------------------------------------------------
+
+    async def _learn(self, members: tuple[Member, ...]) -> Event:
+        """Take over what *members* know, who go on acting until they are told; each is asked again then."""
+        for member in members:
+            try:
+                await self._take_over(member)
+            except (RemotingError, RefusedError, ValueError, OSError) as error:
+                log.debug("nothing learned yet", member=member, why=error)
+        return Done()
 
     async def _remind(self) -> None:
         """Tell whom this broker has told of its return that it is still on its way: another one may take long."""

@@ -151,7 +151,8 @@ events = st.one_of(
     st.builds(Done),
     st.builds(Failed, st.just("why")),
     st.builds(
-        Members, st.lists(st.builds(Member, st.integers(0, 3), st.sampled_from(["m:1", "a:1", "b:1"]))).map(tuple)
+        Members,
+        st.lists(st.builds(Member, st.integers(0, 3), st.sampled_from(["m:1", "a:1", "b:1"])), unique=True).map(tuple),
     ),
 )
 former = st.lists(st.builds(Member, st.integers(0, 3), st.sampled_from(["m:1", "a:1", "b:1"])), max_size=3).map(tuple)

@@ -287,6 +287,12 @@ class Group(Copies):
         """Do what *state* says; ``None``: it takes longer than this moment."""
         if state.phase is Phase.PAUSE:
             return handshake.Done()
+        if state.phase is Phase.LEARN:
+            for member in state.reachable:
+                other = self._reachable(broker, member.address)
+                if other is not None:
+                    self._take_over(broker, other)
+            return handshake.Done()
         if state.phase is Phase.ASK_MEMBERS:
             answers = [self._server(broker, name) for name in self._names()]
             views = [each.members for each in answers if each is not None]
