@@ -63,8 +63,6 @@ log = get_logger("broker.members")
 QUESTION_TIMEOUT_MS = 3_000
 SECOND_OPINION_MS = 500
 """How long another name server may take to say whom it sees, after a first one has."""
-LOOK_MS = 10_000
-"""How long a broker that a name server has dropped waits for its own view of the group before it tries again."""
 SEARCH_MS = 3_000
 ACTING_KEY = "enableSlaveActingMaster"
 
@@ -122,7 +120,6 @@ class MemberGroup:
         self._remember = remember
         self._ask_again = Signal()
         self._unknown_somewhere = False
-        self._begun, self._done = 0, Signal()
         self.state = member_view.State(self._own())
         registration.on_taken.append(lambda: self._take(Registered()))
         registration.may_tell = self._may_tell
@@ -151,16 +148,13 @@ class MemberGroup:
     async def run(self) -> None:
         """Keep the view fresh until cancelled."""
         broker = self._options.broker
-        self._begun = self._done.count
         async with trio.open_nursery() as nursery:
             while True:
                 if broker.enable_slave_acting_master:
                     looked = self._ask_again.count
-                    self._begun += 1
                     unknown, self._unknown_somewhere = self._unknown_somewhere, False
                     for question in await self._round():
                         nursery.start_soon(self._ask_settings, question)
-                    self._done.set()
                     if unknown:
                         self._registration.lost()
                     with self._clock.move_on_after(broker.sync_broker_member_group_period / 1000):
@@ -181,27 +175,22 @@ class MemberGroup:
     async def _may_tell(self, server: str) -> bool:
         """Return whether *server* may be told of this broker, which looks at the group first if it was dropped there.
 
-        A machine that slept while its clock was set back has no other trace of its absence than that.
+        A machine that slept while its clock was set back has no other trace of its absence than that. A name server
+        that has just booted shows nobody, which is no proof: another one may show who acts.
         """
         if not self._options.broker.enable_slave_acting_master or not self._presence.state.guarded:
             return True
         if not member_view.shown(self.state):
             return True  # nobody can have dropped it since
-        found = await self._ask_at(server)
-        if found is not None and not member_view.drops(self.state, found):
-            return not self._presence.withheld
-        if found is not None and not await self._look():
+        answer = await self._invoke(server, self._question())
+        if answer is None:
             return False
+        found = await self._view_of(server, answer)
+        if found is not None and not member_view.shows(self.state.own, found):
+            everyone = member_view.together(self.state.own, await self.views())
+            if member_view.drops(self.state, everyone):
+                self._presence.contact(everyone, self.state.members, self.state.memory.members or {})
         return not self._presence.withheld
-
-    async def _look(self) -> bool:
-        """Wait for a round that begins after this; return whether it was done in time."""
-        wanted = self._begun + 1
-        self._ask_again.set()
-        with self._clock.move_on_after(LOOK_MS / 1000):
-            while self._done.count < wanted:
-                await self._done.wait()
-        return self._done.count >= wanted
 
     async def views(self) -> list[dict[int, str]]:
         """Ask every name server at once and return what they answer; changes nothing here.
@@ -343,21 +332,27 @@ class MemberGroup:
         return [found[address] for address in servers if address in found]
 
     async def _ask_at(self, address: str, timeout_ms: int = QUESTION_TIMEOUT_MS) -> dict[int, str] | None:
+        answer = await self._invoke(address, self._question(), timeout_ms)
+        return None if answer is None else await self._view_of(address, answer)
+
+    def _question(self) -> Command:
         identity = self._identity
         if self._options.broker.compatible_with_old_name_srv:
             topic = names.SYNC_MEMBER_TOPIC_PREFIX + identity.name
-            command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-            answer = await self._invoke(address, command, timeout_ms)
-            if answer is not None and answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                return {}
-        else:
-            ext = {"clusterName": identity.cluster, "brokerName": identity.name}
-            answer = await self._invoke(address, request(RequestCode.GET_BROKER_MEMBER_GROUP, ext), timeout_ms)
-        if answer is None or answer.code != ResponseCode.SUCCESS:
+            return request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        ext = {"clusterName": identity.cluster, "brokerName": identity.name}
+        return request(RequestCode.GET_BROKER_MEMBER_GROUP, ext)
+
+    async def _view_of(self, address: str, answer: Command) -> dict[int, str] | None:
+        """Return whom *answer* shows; ``None``: the name server at *address* does not know the question."""
+        identity, old = self._identity, self._options.broker.compatible_with_old_name_srv
+        if old and answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return {}
+        if answer.code != ResponseCode.SUCCESS:
             return None
         try:
             body = await json_value(self._threads, answer.body)
-            if self._options.broker.compatible_with_old_name_srv:
+            if old:
                 return members_of_route(body, identity.cluster, identity.name)
             return members_of_group(body)
         except ValueError as error:

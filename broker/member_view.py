@@ -15,7 +15,7 @@ Source: BrokerController.java, BrokerOuterAPI.java.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -125,9 +125,22 @@ class State:
 Step = tuple[State, tuple[Action, ...]]
 
 
+def shows(own: Own, view: View) -> bool:
+    """Return whether *view* shows this broker itself."""
+    return view.get(own.broker_id) == own.address
+
+
 def shown(state: State) -> bool:
     """Return whether the last view shows this broker itself."""
-    return (state.members or {}).get(state.own.broker_id) == state.own.address
+    return shows(state.own, state.members or {})
+
+
+def together(own: Own, views: Iterable[View]) -> View:
+    """Return who is shown by any of *views*, this broker at its own address if one shows it there."""
+    found: dict[int, str] = {}
+    for view in views:
+        found.update(view if shows(own, view) else {each: view[each] for each in view if each not in found})
+    return found
 
 
 def drops(state: State, found: View) -> bool:

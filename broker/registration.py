@@ -109,6 +109,7 @@ class Registration:
         self.on_taken: list[Callable[[], object]] = []
         self.may_tell: Callable[[str], Awaitable[bool]] = _always
         self._state = registering.State()
+        self._over: dict[str, Connection] = {}
         self._wake = Signal()
         self._at_rest = False
         self._settled = Signal()
@@ -297,11 +298,14 @@ class Registration:
                 await done.wait()
 
     async def _register_at(self, address: str, command: Command, only_when_changed: bool) -> TellResult:
-        # A name server that drops a silent broker hangs up, so where the connection is still there, nobody was dropped.
-        if address not in self._state.took and not await self.may_tell(address):
-            return TellResult.MISSED
         if only_when_changed and (not await self._differs_at(address) or self.isolated):
             return TellResult.HAS_IT
+        # A name server that drops a silent broker hangs up, so where the connection is still there, nobody was dropped.
+        # Another broker of the container may have made a new one before the end of the old one is known here.
+        now = self._client.current(address)
+        known = now is not None and now is self._over.get(address) and address in self._state.took
+        if not known and not await self.may_tell(address):
+            return TellResult.MISSED
         timeout_ms = self._options.broker.register_broker_timeout_mills
         answer = await self._ask(address, command, timeout_ms, "register")
         if answer is None:
@@ -310,6 +314,9 @@ class Registration:
         self._learn_master(ext.get("masterAddr"), ext.get("haServerAddr"))
         if answer.body:
             await self._take_order_config(address, answer.body)
+        now = self._client.current(address)
+        if now is not None:
+            self._over[address] = now
         for listener in self.on_taken:
             listener()
         return TellResult.TOOK

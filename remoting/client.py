@@ -78,6 +78,11 @@ class RemotingClient(Dispatcher):
         connection = await self.connection(address, timeout_ms)
         connection.notify(command)
 
+    def current(self, address: str) -> Connection | None:
+        """Return the open connection to *address*, as far as is known here; ``None``: there is none."""
+        current = self._connections.get(address)
+        return current if current is not None and current.alive else None
+
     async def connection(self, address: str, timeout_ms: float) -> Connection:
         """Return the open connection to *address*, made within *timeout_ms* if there is none.
 
@@ -88,8 +93,8 @@ class RemotingClient(Dispatcher):
         timeout_seconds = min(timeout_ms / 1000, self._limits.connect_timeout_seconds)
         deadline = clock.monotonic() + timeout_seconds
         while True:
-            current = self._connections.get(address)
-            if current is not None and current.alive:
+            current = self.current(address)
+            if current is not None:
                 return current
             left_seconds = max(deadline - clock.monotonic(), 0.0)
             under_way = self._connecting.get(address)
