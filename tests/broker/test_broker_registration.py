@@ -151,6 +151,9 @@ class ClosingClient:
         self.on_close: list[Callable[[str, object], None]] = []
         self.asked: list[float] = []
 
+    def current(self, address: str) -> None:
+        pass
+
     async def invoke(self, address: str, command: Command, timeout_ms: float) -> Command:
         self.asked.append(trio.current_time())
         await trio.lowlevel.checkpoint()
