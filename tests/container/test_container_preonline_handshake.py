@@ -214,3 +214,21 @@ def test_an_absence_shows_on_either_clock(monotonic_ms: int, wall_ms: int) -> No
 def test_an_absence_is_noticed_before_the_name_server_can_have_dropped_the_broker() -> None:
     assert limit_ms(10_000, 1_000, 1_000) == 8_000
     assert limit_ms(1_000, 1_000) == 500
+
+
+def test_who_is_reachable_is_learned_from_before_and_after_another_one_fails() -> None:
+    # given a slave that acts, and another one that only this master remembers
+    absent, acting = Member(1, "s1:1"), Member(2, "s2:1")
+    state = begin(Member(0, "m:1"), (absent, acting), lone=False, now=0.0, patience_seconds=60.0, timeout_seconds=10.0)
+    state = after(state, members({2: "s2:1"}))
+    # then what the one knows is taken before the other one is waited for, and with each try
+    for _ in range(2):
+        assert (state.phase, state.reachable) == (Phase.LEARN, (acting,))
+        state = after(state, Done())
+        assert (state.phase, state.target, state.waiting) == (Phase.COMPLETE_LOG, absent, (acting,))
+        state = after(state, Failed("no answer"), Done(), members({2: "s2:1"}))
+    # and it is told when the other one is out of time, and asked once more
+    state = after(state, Done(), Failed("no answer"), now=11.0)
+    assert (state.phase, state.target, state.given_up) == (Phase.COMPLETE_LOG, acting, (absent,))
+    # a group where everybody is shown needs nothing of this
+    assert after(MASTER, members({1: "s1:1", 2: "s2:1"})).phase is Phase.COMPLETE_LOG
