@@ -10,20 +10,18 @@ what a cancelled ``poll`` had taken comes with the next, and what a cancelled ``
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
-
-import trio
+from typing import Any
 
 from understudy.mqclient import pop_consumer as trio_pop_consumer
 from understudy.mqclient import producer as trio_producer
 from understudy.mqclient import pull_consumer as trio_pull_consumer
 from understudy.mqclient import push_consumer as trio_push_consumer
 from understudy.mqclient import transactions as trio_transactions
-from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, Role, check_listener
+from understudy.mqclient.doors import in_loop, now
+from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, Role
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.pop_consumer import PopConsumerOptions
 from understudy.mqclient.popped import PoppedMessage
@@ -49,8 +47,6 @@ __all__ = [
     "open_transaction_producer",
 ]
 
-T = TypeVar("T")
-P = ParamSpec("P")
 Listener = Callable[[Sequence[ReceivedMessage], ConsumeContext], Coroutine[Any, Any, ConsumeResult | None]]
 PopListener = Callable[[ReceivedMessage], Coroutine[Any, Any, ConsumeResult | None]]
 Check = Callable[[ReceivedMessage], Coroutine[Any, Any, TransactionState]]
@@ -205,11 +201,11 @@ class PullConsumer:
 
     async def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Stop pulling *queues*; what was pulled ahead is still returned."""
-        await self._call(_now(partial(self._inner.pause, list(queues))))
+        await self._call(now(partial(self._inner.pause, list(queues))))
 
     async def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Pull *queues* again."""
-        await self._call(_now(partial(self._inner.resume, list(queues))))
+        await self._call(now(partial(self._inner.resume, list(queues))))
 
     async def pull(
         self, queue: MessageQueue, offset: int, *, expression: str = "*", max_messages: int = 32, hold_ms: int = 0
@@ -273,7 +269,7 @@ class PopConsumer:
 
         Else as :func:`understudy.mqclient.pop_consumer.run_pop_listener`.
         """
-        listen = _in_loop(listener, Role.POP_LISTENER)
+        listen = in_loop(listener, Role.POP_LISTENER)
         await self._call(trio_pop_consumer.run_pop_listener, self._inner, listen)
 
 
@@ -291,11 +287,29 @@ class PushConsumer:
 
     async def pause(self) -> None:
         """Stop pulling; what was pulled is still consumed."""
-        await self._call(_now(self._inner.pause))
+        await self._call(now(self._inner.pause))
 
     async def resume(self) -> None:
         """Pull again."""
-        await self._call(_now(self._inner.resume))
+        await self._call(now(self._inner.resume))
+
+    async def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG") -> None:
+        """Add or replace a subscription while running; errors as with trio.
+
+        Args:
+            topic: to be consumed.
+            expression: tags joined by ``||``, ``*`` for all, or a condition.
+            expression_type: ``TAG``, or ``SQL92`` for a condition.
+        """
+        await self._call(self._inner.subscribe, topic, expression, expression_type)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give up a topic; its queues go back with their progress stored."""
+        await self._call(self._inner.unsubscribe, topic)
+
+    async def persist(self) -> None:
+        """Store the progress of all held queues now."""
+        await self._call(self._inner.persist)
 
 
 @asynccontextmanager
@@ -320,7 +334,7 @@ async def open_transaction_producer(
         check: says what was decided about a half message, as a task of this loop.
         options: see :class:`ProducerOptions`.
     """
-    ask = _in_loop(check, Role.CHECK)
+    ask = in_loop(check, Role.CHECK)
     manager = partial(trio_transactions.open_transaction_producer, real_world(), name_servers, group, ask, options)
     async with opened(shared_portal(), manager) as (calls, inner):
         yield TransactionProducer(calls, inner)
@@ -375,35 +389,9 @@ async def open_push_consumer(
         listener: takes batches of messages.
         options: see :class:`PushConsumerOptions`.
     """
-    listen = _in_loop(listener, Role.LISTENER)
+    listen = in_loop(listener, Role.LISTENER)
     manager = partial(
         trio_push_consumer.open_push_consumer, real_world(), name_servers, group, subscriptions, listen, options
     )
     async with opened(shared_portal(), manager) as (calls, inner):
         yield PushConsumer(calls, inner)
-
-
-def _now(call: Callable[[], T]) -> Callable[[], Awaitable[T]]:
-    async def asked() -> T:
-        return call()
-
-    return asked
-
-
-def _in_loop(call: Callable[P, Coroutine[Any, Any, T]], role: Role) -> Callable[P, Awaitable[T]]:
-    """Return a function for the portal that runs *call* as a task of the loop that runs now."""
-    check_listener(call, role)
-    loop = asyncio.get_running_loop()
-
-    async def asked(*args: P.args, **named: P.kwargs) -> T:
-        future = asyncio.run_coroutine_threadsafe(call(*args, **named), loop)
-        token, done = trio.lowlevel.current_trio_token(), trio.Event()
-        future.add_done_callback(lambda _: token.run_sync_soon(done.set))
-        try:
-            await done.wait()
-        except trio.Cancelled:
-            future.cancel()
-            raise
-        return future.result()
-
-    return asked

@@ -10,18 +10,16 @@ a ``poll`` had taken comes with the next.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
-
-import trio
 
 from understudy.mqclient import pop_consumer as trio_pop_consumer
 from understudy.mqclient import producer as trio_producer
 from understudy.mqclient import pull_consumer as trio_pull_consumer
 from understudy.mqclient import push_consumer as trio_push_consumer
 from understudy.mqclient import transactions as trio_transactions
+from understudy.mqclient.doors import in_threads, now
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, Role, check_plain_listener
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.pop_consumer import PopConsumerOptions
@@ -48,8 +46,6 @@ __all__ = [
     "open_transaction_producer",
 ]
 
-T = TypeVar("T")
-P = ParamSpec("P")
 Listener = Callable[[Sequence[ReceivedMessage], ConsumeContext], ConsumeResult | None]
 PopListener = Callable[[ReceivedMessage], ConsumeResult | None]
 Check = Callable[[ReceivedMessage], TransactionState]
@@ -163,7 +159,7 @@ class PullConsumer:
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
         """The queues read now."""
-        return self._portal.call(_now(lambda: self._inner.queues))
+        return self._portal.call(now(lambda: self._inner.queues))
 
     def subscribe(self, subscriptions: Mapping[str, str]) -> None:
         """Share the queues of some topics with the other members of the group."""
@@ -200,11 +196,11 @@ class PullConsumer:
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Stop pulling *queues*; what was pulled ahead is still returned."""
-        self._portal.call(_now(partial(self._inner.pause, list(queues))))
+        self._portal.call(now(partial(self._inner.pause, list(queues))))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Pull *queues* again."""
-        self._portal.call(_now(partial(self._inner.resume, list(queues))))
+        self._portal.call(now(partial(self._inner.resume, list(queues))))
 
     def pull(
         self, queue: MessageQueue, offset: int, *, expression: str = "*", max_messages: int = 32, hold_ms: int = 0
@@ -272,7 +268,7 @@ class PopConsumer:
         self._portal.call(self._run, listener)
 
     async def _run(self, listener: PopListener) -> None:
-        listen = _in_threads(listener, self._inner.options.consume_tasks)
+        listen = in_threads(listener, self._inner.options.consume_tasks)
         await trio_pop_consumer.run_pop_listener(self._inner, listen)
 
 
@@ -286,15 +282,33 @@ class PushConsumer:
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
         """The queues held now."""
-        return self._portal.call(_now(lambda: self._inner.queues))
+        return self._portal.call(now(lambda: self._inner.queues))
 
     def pause(self) -> None:
         """Stop pulling; what was pulled is still consumed."""
-        self._portal.call(_now(self._inner.pause))
+        self._portal.call(now(self._inner.pause))
 
     def resume(self) -> None:
         """Pull again."""
-        self._portal.call(_now(self._inner.resume))
+        self._portal.call(now(self._inner.resume))
+
+    def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG") -> None:
+        """Add or replace a subscription while running; errors as with trio.
+
+        Args:
+            topic: to be consumed.
+            expression: tags joined by ``||``, ``*`` for all, or a condition.
+            expression_type: ``TAG``, or ``SQL92`` for a condition.
+        """
+        self._portal.call(self._inner.subscribe, topic, expression, expression_type)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give up a topic; its queues go back with their progress stored."""
+        self._portal.call(self._inner.unsubscribe, topic)
+
+    def persist(self) -> None:
+        """Store the progress of all held queues now."""
+        self._portal.call(self._inner.persist)
 
 
 @contextmanager
@@ -324,7 +338,7 @@ def open_transaction_producer(
         options: see :class:`ProducerOptions`.
     """
     check_plain_listener(check, Role.CHECK)
-    ask = _in_threads(check, trio_transactions.CHECKS_AT_ONCE, abandon=True)
+    ask = in_threads(check, trio_transactions.CHECKS_AT_ONCE, abandon=True)
     manager = partial(trio_transactions.open_transaction_producer, real_world(), name_servers, group, ask, options)
     with opened(shared_portal(), manager) as (portal, inner):
         yield TransactionProducer(portal, inner)
@@ -382,26 +396,9 @@ def open_push_consumer(
     """
     chosen = options or PushConsumerOptions()
     check_plain_listener(listener)
-    listen = _in_threads(listener, chosen.consume_tasks)
+    listen = in_threads(listener, chosen.consume_tasks)
     manager = partial(
         trio_push_consumer.open_push_consumer, real_world(), name_servers, group, subscriptions, listen, chosen
     )
     with opened(shared_portal(), manager) as (portal, inner):
         yield PushConsumer(portal, inner)
-
-
-def _in_threads(call: Callable[P, T], most: int, *, abandon: bool = False) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Return *call* as an async function that runs it in threads of its own, *most* at a time."""
-    limiter = trio.CapacityLimiter(most)
-
-    async def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await trio.to_thread.run_sync(partial(call, *args, **kwargs), limiter=limiter, abandon_on_cancel=abandon)
-
-    return called
-
-
-def _now(call: Callable[[], T]) -> Callable[[], Awaitable[T]]:
-    async def asked() -> T:
-        return call()
-
-    return asked
