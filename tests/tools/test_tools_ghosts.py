@@ -41,7 +41,6 @@ ALLOWED = {
     "understudy.controller.election:Live.confirm_offset_bytes": "a field of an entry of the quorum's log",
     # called from outside
     "understudy.controller.raft.snapshot:SnapshotStore.*": "pysyncobj calls it as its serializer",
-    "understudy.mqclient.push_consumer:PushConsumer.unsubscribe": "public: of a consumer that mqclient.api opens",
     "understudy.spark_tools.job_commands:verify_replicas": "a command, found by its name with another hyphen",
     "understudy.testkit.bench.micro:main": "a benchmark, found by its name",
     "understudy.testkit.pytest_plugin:pytest_addoption": "pytest calls it",
