@@ -200,10 +200,12 @@ def _misses_master(state: State, found: View) -> bool:
 def _with_master(state: State, found: View, views: tuple[View, ...]) -> View:
     """Return *found* with the master of another view that still shows one, and with this broker if one shows it.
 
-    A master counts itself only.
+    A master counts itself only. A slave counts slaves of smaller ids, too: one that another name server shows acts.
     """
     own = state.own
     for view in views:
+        if own.is_slave:
+            found = {**{each: view[each] for each in view if MASTER_ID < each < own.broker_id}, **found}
         master = view.get(MASTER_ID)
         if master is not None and (own.is_slave or master == own.address):
             found = {MASTER_ID: master, **found}

@@ -12,6 +12,7 @@ from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.member_events import (
     Answered,
     AskAgain,
+    AskOthers,
     Due,
     Event,
     Following,
@@ -337,6 +338,27 @@ def test_an_answer_that_is_older_than_what_a_name_server_has_told_since_is_asked
     state, actions = step(state, Answered("n1", {1: "s"}, ("n1",), Following("m")), 1.5)
     assert state.members == {1: "s"}
     assert (LoseMaster() in actions) == own.is_slave
+
+
+@pytest.mark.parametrize(
+    ("own_id", "others", "seen"),
+    [
+        (2, {1: "s", 2: "t"}, {1: "s", 2: "t"}),  # another name server shows who is before it
+        (2, {3: "u"}, {2: "t"}),  # who is behind it is nothing to it
+        (2, {0: "m", 1: "s"}, {0: "m", 1: "s", 2: "t"}),
+        (0, {1: "s"}, {2: "t"}),  # a master counts itself only
+        (0, {0: "m"}, {0: "m", 2: "t"}),
+    ],
+)
+def test_a_slave_counts_the_master_and_slaves_before_it_that_another_name_server_shows(
+    own_id: int, others: dict[int, str], seen: dict[int, str]
+) -> None:
+    state = State(Own(own_id, "m" if own_id == 0 else "t", own_id > 0), members={0: "m", 2: "t"})
+    state, _ = step(state, Due(("n1", "n2")), 1.0)
+    state, asked = step(state, Answered("n1", {2: "t"}, ("n1", "n2"), Following()), 1.1)
+    assert asked == (AskOthers(("n2",)),)
+    state, _ = step(state, Opinions((others,), Following()), 1.2)
+    assert state.members == seen
 
 
 @pytest.mark.parametrize(
