@@ -227,17 +227,19 @@ def judge(kind: Kind, arena: Arena, strength: Strength, bound_ms: float) -> Verd
     return Verdict(kind.name, measured, grown / 1e6, lost, faults, longest, others, effects)
 
 
+def attack_once(kind: Kind, strength: Strength, bound_ms: float) -> Verdict:
+    """Judge one kind on servers of its own."""
+    with tempfile.TemporaryDirectory() as folder, kind.place(Path(folder), kind.setting) as arena:
+        return judge(kind, arena, strength, bound_ms)
+
+
 def attack(kind: Kind, strength: Strength, bound_ms: float) -> Verdict:
-    """Judge one kind on servers of its own; one that breaks a bound is played again, and the better of both counts."""
-
-    def played() -> Verdict:
-        with tempfile.TemporaryDirectory() as folder, kind.place(Path(folder), kind.setting) as arena:
-            return judge(kind, arena, strength, bound_ms)
-
-    verdict = played()
+    """Judge one kind; one that breaks a bound is played again, and the better of both counts."""
+    verdict = attack_once(kind, strength, bound_ms)
     if not verdict.faults or verdict.lost:
         return verdict
-    return min(verdict, played(), key=lambda each: (each.lost, len(each.faults), each.longest.processor_ms))
+    again = attack_once(kind, strength, bound_ms)
+    return min(verdict, again, key=lambda each: (each.lost, len(each.faults), each.longest.processor_ms))
 
 
 @contextlib.contextmanager

@@ -79,7 +79,7 @@ def test_a_server_without_a_bound_breaks_the_row_that_holds_it(name: str, withou
 
     (kind,) = [kind for kind in chaos.KINDS if kind.name == name]
     planted = attrs.evolve(kind, setting=attrs.evolve(kind.setting, without=without))
-    verdict = chaos.attack(planted, Strength(0.5, 100, 1), LENIENT_MS)
+    verdict = chaos.attack_once(planted, Strength(0.5, 100, 1), LENIENT_MS)
     assert f"memory grew by more than {kind.memory_mb} MB" in verdict.faults, verdict.line() + verdict.made()
 
 
@@ -126,7 +126,7 @@ def test_the_judge_sees_what_holds_the_loop_and_leaves_a_p99_to_quiet_machines(m
     monkeypatch.setattr(chaos, "QUIET_SHARE", -1.0)
     monkeypatch.setattr(chaos, "HOLD_MS", 0.0)
     (kind,) = [kind for kind in chaos.KINDS if kind.name == "frames"]
-    (fault,) = chaos.attack(kind, Strength(0.1, 10, 1), 0.001).faults
+    (fault,) = chaos.attack_once(kind, Strength(0.1, 10, 1), 0.001).faults
     assert fault.startswith("HELD THE LOOP above 0 ms")
 
 
@@ -140,7 +140,7 @@ def test_an_attack_that_is_refused_at_the_door_fails_its_row(monkeypatch: pytest
     assert ["NO ATTACK: 4 pulls, of at least 5"] == missing([Effect("pulls", 4, 5), Effect("peers", 1)])
     (kind,) = [kind for kind in chaos.KINDS if kind.name == "parked requests"]
     monkeypatch.setattr(attacks, "HEADER_LIMIT_BYTES", 900_000)
-    fault = chaos.attack(kind, Strength(0.1, 10, 1), LENIENT_MS).faults[0]
+    fault = chaos.attack_once(kind, Strength(0.1, 10, 1), LENIENT_MS).faults[0]
     assert fault.startswith(("the attack failed: ", "NO ATTACK: "))
 
 
