@@ -39,9 +39,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed_to_test(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of one with the plugin for pytest, Spark and the proxy, and two other plugins beside it."""
+    """The programs of one with the plugin for pytest, Spark and the proxy, and three other plugins beside it."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
-    return environment(folder, wheel, "pytest", "spark", "grpc", beside=("pytest-xdist", "pytest-trio"))
+    beside = ("pytest-asyncio", "pytest-trio", "pytest-xdist")
+    return environment(folder, wheel, "pytest", "spark", "grpc", beside=beside)
 
 
 def test_the_wheel_holds_the_namespace_and_nothing_else(wheel: Path) -> None:
@@ -142,6 +143,7 @@ def test_the_plugins_own_tests_and_the_tests_among_the_examples_pass_with_it(
         "[pytest]\ntrio_mode = true\nmarkers =\n    slow: takes long\nfilterwarnings = error\n"
     )
     pytest_of_it = [installed_to_test / "python", "-m", "pytest", "-q", "-rs", "-n", "3", "-p", "no:cacheprovider"]
+    pytest_of_it += ["-p", "no:asyncio"]  # here it is trio's turn
     printed = run(*pytest_of_it, "-k", "not invoice or 0", cwd=tmp_path)  # one seed of the invoices
     assert int(re.search(r"(\d+) passed", printed)[1]) > 10, printed  # type: ignore[index]
     assert "skipped" not in printed, printed
