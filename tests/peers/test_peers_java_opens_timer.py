@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,21 +76,16 @@ async def write(folder: Path, port: int, killed: bool) -> None:
         bring_back_files(folder)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
-@pytest.mark.covers("SC-05")
-def test_a_java_broker_delivers_what_waits_in_our_timer(
-    killed: bool, java_home: Path, port_blocks: PortBlocks, tmp_path: Path
-) -> None:
+def play(folder: Path, port: int, killed: bool) -> Counter[str]:
+    """Return how often the real broker has delivered each message."""
     # Given a store in which our timer has delivered some messages, and holds others
-    folder, port = tmp_path / "store", port_blocks.take()
-    trio.run(write, folder, port, killed)
+    trio.run(write, folder / "store", port, killed)
     sent_s = time.time()
-    text = configuration(folder, port).replace("timerWheelEnable=false", "timerWheelEnable=true")
-    assert json.loads((folder / "config" / "topics.json").read_text())["topicConfigTable"][TOPIC]
+    text = configuration(folder / "store", port).replace("timerWheelEnable=false", "timerWheelEnable=true")
+    assert json.loads((folder / "store" / "config" / "topics.json").read_text())["topicConfigTable"][TOPIC]
 
     # When the real broker starts on it, and their seconds come
-    with running(server(JAVA, "broker", "broker", tmp_path / "java", text)):
+    with running(server(JAVA, "broker", "broker", folder / "java", text)):
         connection = Connection(port)
         try:
             found: Counter[str] = Counter()
@@ -98,8 +95,28 @@ def test_a_java_broker_delivers_what_waits_in_our_timer(
                 found = Counter(record.body.decode() for record in records)
         finally:
             connection.close()
+    return found
 
+
+@pytest.fixture(scope="module")
+def outcomes(
+    java_home: Path, port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[bool, Future[Counter[str]]]]:
+    """Of a store that was closed, and of one that is as a kill left it: played at once, for both mostly wait."""
+    with ThreadPoolExecutor() as threads:
+        yield {
+            killed: threads.submit(play, tmp_path_factory.mktemp("timer"), port_blocks.take(), killed)
+            for killed in (False, True)
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+@pytest.mark.covers("SC-05")
+def test_a_java_broker_delivers_what_waits_in_our_timer(
+    killed: bool, outcomes: dict[bool, Future[Counter[str]]]
+) -> None:
     # Then every message came once, and the one that was taken back did not
     expected = Counter(f"soon {number}" for number in range(SOON))
     expected += Counter([*(f"waiting {number}" for number in range(WAITING)), LAST])
-    assert found == expected
+    assert outcomes[killed].result() == expected
