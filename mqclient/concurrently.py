@@ -133,11 +133,11 @@ class Concurrently:
         Returns:
             Those that are left now, 0 when others have their turn.
         """
-        queue, messages, most = batch.assigned.queue, batch.messages, self._most
+        assigned, window, messages, most = batch.assigned, batch.window, batch.messages, self._most
         listener, monotonic, size = self._consumption.listener, self._clock.monotonic, len(messages)
-        while work.at < size and batch.wanted:
+        while work.at < size and window is assigned.window and not assigned.dropped:  # as long as it is wanted
             end = work.at + 1 if most == 1 else end_of_part(messages, work.at, most)
-            part, context = messages[work.at : end], ConsumeContext(queue)
+            part, context = messages[work.at : end], ConsumeContext(assigned.queue)
             if part[0].damage and self._consumption.refuses(part, context):
                 work.hold(part, context)
                 return calls

@@ -97,6 +97,30 @@ def test_progress_never_passes_an_unfinished_message(order: list[int], finished:
     assert (len(window), window.size_bytes) == (len(left), len(left))
 
 
+STEPS = st.tuples(st.sampled_from(["add", "finish", "highest"]), st.lists(st.integers(0, 9), max_size=6))
+
+
+@given(st.lists(STEPS, max_size=20))
+def test_a_window_is_what_was_added_and_not_finished_in_the_order_of_offsets(
+    steps: list[tuple[str, list[int]]],
+) -> None:
+    window, unfinished, following = Window(), set[int](), -1
+    for kind, offsets in steps:
+        if kind == "add":
+            fresh = [each.queue_offset for each in window.add([received(offset) for offset in offsets])]
+            assert sorted(fresh) == sorted(set(offsets) - unfinished)
+            unfinished |= set(offsets)
+            following = max([following, *(offset + 1 for offset in fresh)])
+        elif kind == "finish":
+            unfinished -= set(offsets)
+            assert window.finish([received(offset) for offset in offsets]) == min(unfinished, default=following)
+        else:  # which tidies up
+            assert window.highest == max(unfinished, default=0)
+        assert window.lowest == min(unfinished, default=0)
+        assert [each.queue_offset for each in window.take(3)] == sorted(unfinished)[:3]
+        assert len(window) == window.size_bytes == len(unfinished)
+
+
 def test_a_repeated_pull_adds_nothing() -> None:
     window = Window()
     assert len(window.add([received(5), received(6)])) == 2
