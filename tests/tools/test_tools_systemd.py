@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from understudy.testkit.blocking import local_cluster
 from understudy.testkit.port_blocks import PortBlocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,11 +52,33 @@ def test_systemd_understands_them(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_program_that_is_told_to_stop_ends_with_0(tmp_path: Path, port_blocks: PortBlocks) -> None:
-    (tmp_path / "namesrv.conf").write_text(f"listenPort={port_blocks.take()}\nkvConfigPath={tmp_path}/kv.json\n")
-    command = [sys.executable, "-m", "understudy.programs.mqnamesrv", "-c", str(tmp_path / "namesrv.conf")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
-        assert program.stdout is not None
-        assert b"boot success" in program.stdout.readline()
-        program.send_signal(signal.SIGTERM)
-        assert program.wait(30) == 0
+def configuration(program: str, port: int, name_server: str, folder: Path) -> list[str]:
+    """Write the least file that *program* starts with; return its options."""
+    keys = {
+        "mqnamesrv": f"listenPort={port}\nkvConfigPath={folder}/kv.json",
+        "mqbroker": f"listenPort={port}\nbrokerIP1=127.0.0.1\nnamesrvAddr={name_server}\n"
+        f"storePathRootDir={folder}/store",
+        "mqbrokercontainer": f"listenPort={port}\nbrokerIP1=127.0.0.1\nnamesrvAddr={name_server}",
+        "mqcontroller": f"controllerDLegerPeers=n0-127.0.0.1:{port}\ncontrollerDLegerSelfId=n0\n"
+        f"controllerStorePath={folder}/controller",
+        "mqproxy": f'{{"grpcServerPort": {port}, "remotingListenPort": 0, "localServeAddr": "127.0.0.1"}}',
+    }
+    (folder / "its.conf").write_text(keys[program] + "\n")
+    if program == "mqproxy":
+        return ["-pm", "cluster", "-n", name_server, "-pc", str(folder / "its.conf")]
+    return ["-c", str(folder / "its.conf")]
+
+
+@pytest.mark.parametrize("program", sorted(PROGRAMS))
+def test_a_program_that_is_told_to_stop_ends_with_0(program: str, tmp_path: Path, port_blocks: PortBlocks) -> None:
+    if program == "mqproxy":
+        pytest.importorskip("h2")
+    (port,) = port_blocks.middles(1)
+    with local_cluster() as cluster:
+        options = configuration(program, port, cluster.namesrv_address, tmp_path)
+        command = [sys.executable, "-m", f"understudy.programs.{program}", *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path) as running:
+            assert running.stdout is not None
+            assert re.search(rb"boot success|startup successfully", running.stdout.readline())
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(30) == 0
