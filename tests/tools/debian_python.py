@@ -17,12 +17,15 @@ from pathlib import Path
 
 SUITE, KEYS = "sid", "/usr/share/keyrings/debian-archive-keyring.gpg"
 WHEELS = "/usr/share/python-wheels"
-LIMIT_S = 600
+LIMIT_S = 300
 
 
 def run(*command: str | Path) -> str:
     """Run a program; return what it printed. Raises ``SystemExit`` with that when it fails."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=LIMIT_S)
+    try:
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SystemExit(str(error)) from None
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout
@@ -33,8 +36,10 @@ def apt_options(folder: Path) -> list[str]:
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "status").touch()
-    (mirror,) = {line for line in run("apt-get", "indextargets", "--format", "$(REPO_URI)").split() if _plain(line)}
-    (folder / "sources").write_text(f"deb [signed-by={KEYS}] {mirror} {SUITE} main\n")
+    mirrors = [line for line in run("apt-get", "indextargets", "--format", "$(REPO_URI)").split() if _plain(line)]
+    if not mirrors:
+        raise SystemExit("apt knows no mirror of Debian here")
+    (folder / "sources").write_text(f"deb [signed-by={KEYS}] {mirrors[0]} {SUITE} main\n")
     settings = {
         "Dir::Etc::SourceList": folder / "sources",
         "Dir::Etc::SourceParts": "/dev/null",
