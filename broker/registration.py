@@ -310,13 +310,13 @@ class Registration:
         answer = await self._ask(address, command, timeout_ms, "register")
         if answer is None:
             return TellResult.MISSED
+        now = self._client.current(address)
+        if now is not None:
+            self._over[address] = now
         ext = answer.ext or {}
         self._learn_master(ext.get("masterAddr"), ext.get("haServerAddr"))
         if answer.body:
             await self._take_order_config(address, answer.body)
-        now = self._client.current(address)
-        if now is not None:
-            self._over[address] = now
         for listener in self.on_taken:
             listener()
         return TellResult.TOOK

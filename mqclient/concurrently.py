@@ -27,7 +27,6 @@ from understudy.runtime.clock import Clock
 
 _TURN_SECONDS, _TURN_CALLS = 0.001, 32
 """After so long, or so many calls of a listener that does not wait, other tasks have their turn."""
-_LOOKS = 4  # so many calls for one look at the clock
 _TOPIC = attrgetter("topic")
 
 Listening = Generator[Any, Any, ConsumeResult | None]
@@ -143,6 +142,10 @@ class Concurrently:
                 return calls
             try:
                 listening: Listening = listener(part, context).__await__()
+            except Exception as error:
+                self._failed(error, work.hold(part, context), work)
+                return calls
+            try:
                 wish = next(listening)
             except StopIteration as answered:
                 good = answered.value is None or answered.value is ConsumeResult.SUCCESS
@@ -159,10 +162,9 @@ class Concurrently:
                 return calls
             work.at = end
             calls -= 1
-            if not calls % _LOOKS:
-                work.now = monotonic()
-                if not calls or work.now >= ends:
-                    return 0
+            work.now = monotonic()
+            if not calls or work.now >= ends:
+                return 0
         return calls
 
     def _answered(self, answer: object, held: Batch, work: _Work) -> None:

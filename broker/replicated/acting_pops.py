@@ -57,6 +57,10 @@ class ReplicatedActingPops(GivenBackTable):
         theirs.load(read_object(answer.body))
         return theirs
 
+    def holds(self, answer: Answer) -> bool:
+        """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
+        return not self.read(answer).empty
+
     def take_back(self, answer: Answer, limit: Limit) -> bool:
         """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
         theirs, before = self.read(answer), self.table.revision

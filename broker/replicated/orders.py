@@ -22,6 +22,10 @@ class ReplicatedOrders(KeptAsItIs[OrderTable], GivenBackTable):
         """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
         return _Orders(self.table)
 
+    def holds(self, answer: Answer) -> bool:
+        """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
+        return any(read_order_table(read_object(answer.body)).values())
+
     def take_back(self, answer: Answer, limit: Limit) -> bool:
         """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
         before = self.table.revision

@@ -247,6 +247,17 @@ class GivenBackTable(KeptTable):
     optional = True
 
     @abstractmethod
+    def holds(self, answer: Answer) -> bool:
+        """Return whether another replica has something to give back.
+
+        Args:
+            answer: as in :meth:`take_back`.
+
+        Raises:
+            ValueError: it is no such table.
+        """
+
+    @abstractmethod
     def take_back(self, answer: Answer, limit: Limit) -> bool:
         """Know what another replica knows, too.
 

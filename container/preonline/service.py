@@ -12,7 +12,7 @@ from understudy.broker.absence import DROPPED, OUTDATED
 from understudy.broker.admin.announcements import SUCCESSOR, SUCCESSOR_ADDRESS
 from understudy.broker.broker import Broker
 from understudy.broker.merge import Row, within
-from understudy.broker.replicated.table import ProgressTable
+from understudy.broker.replicated.table import Merged, ProgressTable
 from understudy.container.preonline import handshake
 from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.common_log import end_of_log
@@ -29,7 +29,7 @@ from understudy.container.preonline.handshake import (
 )
 from understudy.container.preonline.holes import fill_holes
 from understudy.container.preonline.report import Report, TakenOver
-from understudy.container.preonline.tables import bring_back, compare, former, keep
+from understudy.container.preonline.tables import bring_back, compare, former, handed_out, keep
 from understudy.ha.following import HaState
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
@@ -166,10 +166,19 @@ class PreOnline:
     # --- a master, or a slave that acts from now on ------------------------------------------------------------
 
     async def _learn(self, members: tuple[Member, ...]) -> Event:
-        """Take over what *members* know, who go on acting until they are told; each is asked again then."""
+        """Take over what *members* know, who go on acting until they are told; each is asked again then.
+
+        Not from one whose log is longer, for what it says of the end must wait until the log is complete. Nor from one
+        that has handed out what it gives back: that is written into the log once, when it has stopped, for nobody could
+        take it out again that it was acknowledged, or has come back, since. Nobody must go on behind it until then.
+        """
         for member in members:
             try:
-                await self._take_over(member)
+                if await self._ahead_bytes(member) > 0:
+                    continue
+                merged = await compare(self._broker, member)
+                if not await handed_out(self._broker, member):  # asked last: it tells of all that the offsets passed
+                    await self._put(member, merged, 0)
             except (RemotingError, RefusedError, ValueError, OSError) as error:
                 log.debug("nothing learned yet", member=member, why=error)
         return Done()
@@ -261,15 +270,19 @@ class PreOnline:
                 for table, each in merged.items()
             }
         await bring_back(broker, member)
+        await self._put(member, merged, ahead)
+        return Done()
+
+    async def _put(self, member: Member, merged: Mapping[ProgressTable, Merged], ahead_bytes: int) -> None:
+        """Make ours what was *merged* with what *member* knows, and keep it."""
         for table, each in merged.items():
             table.put(each)
         rows = {table.kind: each.rows for table, each in merged.items()}
-        self._note(TakenOver(member.broker_id, member.address, ahead, rows), member)
-        await keep(broker, self._report(None))  # first, so that nothing is taken that no report will tell of
+        self._note(TakenOver(member.broker_id, member.address, ahead_bytes, rows), member)
+        await keep(self._broker, self._report(None))  # first, so that nothing is taken that no report will tell of
         for table, each in merged.items():
             if each.changed:
-                await broker.persistence.save(table.name)
-        return Done()
+                await self._broker.persistence.save(table.name)
 
     def _end_of(self, table: ProgressTable) -> Callable[[str, int], int]:
         return lambda key, queue_id: self._broker.store.max_queue_offset(*table.queue_of(key, queue_id))

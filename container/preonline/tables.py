@@ -44,6 +44,22 @@ async def compare(broker: Broker, member: Member) -> dict[ProgressTable, Merged]
     return found
 
 
+async def handed_out(broker: Broker, member: Member) -> bool:
+    """Return whether *member* has handed out something for its master that it would give back.
+
+    Raises:
+        RemotingError, ValueError: as :func:`compare`.
+    """
+    for table in broker.tables.given_back:
+        try:
+            answer = await ask(broker, member, table.code, {LOG_HISTORY: ""})
+        except RefusedError:
+            continue  # a replica of the reference has no such table
+        if table.holds(Answer(answer.ext or {}, answer.body)):
+            return True
+    return False
+
+
 async def bring_back(broker: Broker, member: Member) -> None:
     """Make ours what *member* handed out for its master, as far as its log and ours are the same.
 
