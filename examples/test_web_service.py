@@ -9,9 +9,9 @@ import asyncio
 
 from web_service import service
 
-from understudy.mqclient.aio import open_pull_consumer
 from understudy.mqclient.api import ConsumeFrom, PullConsumerOptions
-from understudy.testkit.aio import local_cluster
+from understudy.mqclient.asyncio import open_pull_consumer
+from understudy.testkit.asyncio import local_cluster
 
 FIRST = PullConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
 

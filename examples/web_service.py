@@ -11,8 +11,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from understudy.mqclient.aio import Producer, open_producer
 from understudy.mqclient.api import ClientError, message
+from understudy.mqclient.asyncio import Producer, open_producer
 
 
 async def answer(producer: Producer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

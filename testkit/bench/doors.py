@@ -19,7 +19,8 @@ from pathlib import Path
 import attrs
 import trio
 
-from understudy.mqclient import aio, blocking
+from understudy.mqclient import asyncio as aio
+from understudy.mqclient import blocking
 from understudy.mqclient.api import message, open_producer, real_world
 
 TOPIC, GROUP = "BenchDoors", "bench_doors"

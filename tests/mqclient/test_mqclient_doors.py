@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from understudy.mqclient import aio, blocking
+from understudy.mqclient import asyncio as aio
+from understudy.mqclient import blocking
 from understudy.mqclient.errors import InvalidMessageError, InvalidOptionError, RouteNotFoundError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions

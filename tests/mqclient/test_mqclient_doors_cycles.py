@@ -10,7 +10,8 @@ from collections import Counter
 
 import pytest
 
-from understudy.mqclient import aio, blocking
+from understudy.mqclient import asyncio as aio
+from understudy.mqclient import blocking
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import PushConsumerOptions
 from understudy.mqclient.message import message

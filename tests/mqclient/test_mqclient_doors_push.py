@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from understudy.mqclient import aio, blocking
+from understudy.mqclient import asyncio as aio
+from understudy.mqclient import blocking
 from understudy.mqclient.errors import InvalidMessageError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from understudy.mqclient import aio, blocking
+from understudy.mqclient import asyncio as aio
+from understudy.mqclient import blocking
 from understudy.mqclient.errors import InvalidOptionError
 from understudy.testkit.blocking import BlockingCluster, local_cluster
 

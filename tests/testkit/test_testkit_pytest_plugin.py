@@ -21,7 +21,8 @@ PLUGIN = "understudy.testkit.pytest_plugin"
 TESTS = """
 import asyncio
 import trio
-from understudy.mqclient import aio, blocking
+from understudy.mqclient import asyncio as aio
+from understudy.mqclient import blocking
 from understudy.mqclient.api import message, open_producer, real_world
 
 ADDRESSES = []
@@ -52,7 +53,7 @@ def test_how_many_clusters_there_were(request):
 
 OF_ASYNCIO = """
 import pytest
-from understudy.mqclient.aio import open_producer
+from understudy.mqclient.asyncio import open_producer
 from understudy.mqclient.api import message
 
 @pytest.mark.asyncio
