@@ -76,8 +76,8 @@ class Registration:
         servers: where the name servers are.
         requests: what is said to them.
         on_taken: called when a name server has taken everything.
-        may_tell: asked before a name server that has hung up is told everything, with its address; whoever sets it
-            looks there whether others have acted for this broker since it was told the last time.
+        may_tell: asked before a name server is told everything over another connection than the last time, with its
+            address; whoever sets it looks there whether others have acted for this broker since.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Registration:
         self.on_taken: list[Callable[[], object]] = []
         self.may_tell: Callable[[str], Awaitable[bool]] = _always
         self._state = registering.State()
-        self._over: dict[str, Connection] = {}
+        self._over: dict[str, Connection] = {}  # by name server: what carried the last registration that was taken
         self._wake = Signal()
         self._at_rest = False
         self._settled = Signal()
@@ -303,8 +303,8 @@ class Registration:
         # A name server that drops a silent broker hangs up, so where the connection is still there, nobody was dropped.
         # Another broker of the container may have made a new one before the end of the old one is known here.
         now = self._client.current(address)
-        known = now is not None and now is self._over.get(address) and address in self._state.took
-        if not known and not await self.may_tell(address):
+        same = now is not None and now is self._over.get(address) and address in self._state.took
+        if not same and not await self.may_tell(address):
             return TellResult.MISSED
         timeout_ms = self._options.broker.register_broker_timeout_mills
         answer = await self._ask(address, command, timeout_ms, "register")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Protocol
 
 import attrs
+
+from understudy.runtime.confined_files import opened_file, opened_folder
 
 FILE = "report.json"
 MOST_DEPTH = 3
@@ -88,7 +89,7 @@ class ReportFolder:
         """See :class:`ReportFiles`."""
         search = _Search(most_names)
         try:
-            with _opened(self.path) as root:
+            with opened_folder(self.path) as root:
                 search.below(root, ())
         except OSError as error:
             raise ReportError(f"{self.path} cannot be read: {error.strerror}") from None
@@ -101,18 +102,16 @@ class ReportFolder:
             raise ReportError("there is no such report")
         try:
             with ExitStack() as stack:
-                inside = stack.enter_context(_opened(self.path))
+                inside = stack.enter_context(opened_folder(self.path))
                 for part in parts:
-                    inside = stack.enter_context(_opened(part, inside))
-                # not blocking: a pipe of that name must not keep the thread
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                with open(os.open(FILE, flags, dir_fd=inside), "rb") as file:
-                    about = os.fstat(file.fileno())
-                    if not stat.S_ISREG(about.st_mode):
-                        raise ReportError("there is no such report")
-                    if about.st_size > most_bytes:
-                        raise ReportError(too_large(name, about.st_size, most_bytes))
-                    return file.read(most_bytes), _stamp(about)
+                    inside = stack.enter_context(opened_folder(part, inside))
+                file = stack.enter_context(opened_file(FILE, inside))
+                about = os.fstat(file.fileno())
+                if not stat.S_ISREG(about.st_mode):
+                    raise ReportError("there is no such report")
+                if about.st_size > most_bytes:
+                    raise ReportError(too_large(name, about.st_size, most_bytes))
+                return file.read(most_bytes), _stamp(about)
         except (FileNotFoundError, NotADirectoryError):
             raise ReportError("there is no such report") from None
         except (OSError, UnicodeEncodeError) as error:
@@ -155,21 +154,10 @@ class _Search:
                     folders.append(entry.name)
         for each in sorted(folders) if len(parts) < MOST_DEPTH else ():
             try:
-                with _opened(each, folder) as inner:
+                with opened_folder(each, folder) as inner:
                     self.below(inner, (*parts, each))
             except OSError as error:
                 self.troubles.append(f"{'/'.join((*parts, each))} cannot be read: {error.strerror}")
-
-
-@contextmanager
-def _opened(path: str, inside: int | None = None) -> Iterator[int]:
-    """Open a folder; *inside* another one that is open, a link is not followed. Raises ``OSError``."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if inside is None else os.O_NOFOLLOW)
-    folder = os.open(path, flags, dir_fd=inside)
-    try:
-        yield folder
-    finally:
-        os.close(folder)
 
 
 def _stamp(about: os.stat_result) -> Stamp:

@@ -8,7 +8,7 @@ from typing import Any
 from understudy.broker.broker import Broker
 from understudy.broker.log_history import LOG_HISTORY, history_of
 from understudy.broker.merge import Limit, unlimited
-from understudy.broker.replicated.table import Answer, Merged, ProgressTable
+from understudy.broker.replicated.table import Answer, GivenBackTable, Merged, ProgressTable
 from understudy.broker.storage import config_path
 from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.common_log import common_end
@@ -51,11 +51,8 @@ async def handed_out(broker: Broker, member: Member) -> bool:
         RemotingError, ValueError: as :func:`compare`.
     """
     for table in broker.tables.given_back:
-        try:
-            answer = await ask(broker, member, table.code, {LOG_HISTORY: ""})
-        except RefusedError:
-            continue  # a replica of the reference has no such table
-        if table.holds(Answer(answer.ext or {}, answer.body)):
+        answer = await _asked(broker, member, table)
+        if answer is not None and table.holds(answer):
             return True
     return False
 
@@ -71,18 +68,26 @@ async def bring_back(broker: Broker, member: Member) -> None:
     """
     common = _CommonLog(broker, member)
     for table in broker.tables.given_back:
-        try:
-            answer = await ask(broker, member, table.code, {LOG_HISTORY: ""})
-        except RefusedError:
-            continue  # a replica of the reference has no such table
-        limit = await common.limit(broker.tables.offsets, answer.ext or {})
-        if table.take_back(Answer(answer.ext or {}, answer.body), _within_log(broker, limit)):
+        answer = await _asked(broker, member, table)
+        if answer is None:
+            continue
+        limit = await common.limit(broker.tables.offsets, answer.ext)
+        if table.take_back(answer, _within_log(broker, limit)):
             await broker.persistence.save(table.name)
     if not broker.role.is_slave and not broker.history.open:  # else it is written when the log has its end
         try:
             broker.pops.bring_home()
         except PutRejected as error:
             raise OSError(f"what slaves handed out cannot be written: {error}") from None
+
+
+async def _asked(broker: Broker, member: Member, table: GivenBackTable) -> Answer | None:
+    """Ask *member* for *table*; ``None``: it is a replica of the reference, which has no such table."""
+    try:
+        answer = await ask(broker, member, table.code, {LOG_HISTORY: ""})
+    except RefusedError:
+        return None
+    return Answer(answer.ext or {}, answer.body)
 
 
 def _within_log(broker: Broker, limit: Limit) -> Limit:
