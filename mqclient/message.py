@@ -5,12 +5,16 @@ Nothing here does I/O. The record and batch layouts are in :mod:`understudy.mqcl
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import msgspec
 
 from understudy.format import record
-from understudy.format.properties import NAME_END, PAIR_END, format_properties
+from understudy.format.properties import NAME_END, PAIR_END, format_properties, parse_properties
 from understudy.mqclient.errors import InvalidMessageError
 from understudy.mqclient.queue import MessageQueue
 
@@ -31,6 +35,8 @@ PREPARED = "TRAN_MSG"
 PRODUCER_GROUP = "PGROUP"
 TRACE_ON = "TRACE_ON"
 MSG_REGION = "MSG_REGION"
+
+_INT = struct.Struct(">i")
 
 
 class Message(msgspec.Struct):
@@ -105,8 +111,29 @@ def message(
     return Message(topic, body, all_properties, flag)
 
 
-class ReceivedMessage(msgspec.Struct):
+_READ_LATER = {
+    "queue_id": 3,
+    "flag": 4,
+    "commit_log_offset": 6,
+    "sys_flag": 7,
+    "born_timestamp_ms": 8,
+    "born_host": 9,
+    "store_timestamp_ms": 10,
+    "store_host": 11,
+    "reconsume_times": 12,
+    "prepared_transaction_offset": 13,
+    "body_crc": 2,
+    "stored_bytes": 0,
+}
+"""Which part of :data:`understudy.format.record.FIXED` they are."""
+
+
+@attrs.define(weakref_slot=False)
+class ReceivedMessage:
     """A stored message, with its body already inflated.
+
+    Most listeners want the body and little else, so what a record holds beside it is made of its bytes when it is asked
+    for; that it can be is known before.
 
     Attributes:
         topic: as the application subscribed to it; a retried message carries its original topic.
@@ -149,6 +176,23 @@ class ReceivedMessage(msgspec.Struct):
     stored_bytes: int
     stored_topic: str
     damage: str = ""
+    _fixed: tuple[Any, ...] = attrs.field(default=(), init=False, repr=False, eq=False)
+    _properties_text: str = attrs.field(default="", init=False, repr=False, eq=False)
+
+    if not TYPE_CHECKING:  # it would give a message any attribute
+
+        def __getattr__(self, name: str) -> object:
+            """Return what is read now; called only for what is not there."""
+            if name == "properties":
+                value: object = parse_properties(self._properties_text)
+            elif name in _READ_LATER:
+                value = self._fixed[_READ_LATER[name]]
+                if isinstance(value, bytes):
+                    value = _host(value)
+            else:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            setattr(self, name, value)
+            return value
 
     @property
     def tags(self) -> str | None:
@@ -201,6 +245,12 @@ def split_offset_message_id(message_id: str) -> tuple[str, int]:
     """
     address, port, log_offset = record.decode_offset_message_id(message_id)
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}", log_offset
+
+
+@lru_cache(maxsize=1024)  # messages come from few hosts
+def _host(packed: bytes) -> str:
+    (port,) = _INT.unpack_from(packed, len(packed) - 4)
+    return f"{address_text(packed[:-4])}:{port}"
 
 
 def address_text(packed: bytes | memoryview) -> str:

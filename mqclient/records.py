@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 from understudy.format import batch
 from understudy.format.names import RETRY_PREFIX
-from understudy.format.properties import parse_properties
 from understudy.format.record import (
     CRC_MASK,
     FIXED,
+    FLAG_BORN_HOST_V6,
     FLAG_COMPRESSED,
     FLAG_COMPRESSION_LZ4,
     FLAG_COMPRESSION_MASK,
     FLAG_COMPRESSION_ZLIB,
     FLAG_COMPRESSION_ZSTD,
+    FLAG_STORE_HOST_V6,
     HEAD,
     MAGIC_V1,
     MAGIC_V2,
     MAX_PROPERTIES_BYTES,
     SMALLEST_RECORD_BYTES,
-    SYSTEM_FLAGS_AT,
 )
 from understudy.mqclient.errors import InvalidMessageError, RecordDamagedError
-from understudy.mqclient.message import RETRY_TOPIC, Message, ReceivedMessage, address_text, encode_properties
+from understudy.mqclient.message import RETRY_TOPIC, Message, ReceivedMessage, encode_properties
 
 LZ4, ZSTD, ZLIB = FLAG_COMPRESSION_LZ4, FLAG_COMPRESSION_ZSTD, FLAG_COMPRESSION_ZLIB
 
 _INT = struct.Struct(">i")
 _FIXED = (FIXED[8, 8], FIXED[20, 8], FIXED[8, 20], FIXED[20, 20])
 """Everything before the body, by the two flags of long hosts."""
-_HOST_FLAGS_AT = SYSTEM_FLAGS_AT + 3  # the lowest byte
+_LONG_HOSTS = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
+_new = ReceivedMessage.__new__
 
 INFLATED_LIMIT_BYTES = 16 * 1024 * 1024
 """Largest body once inflated: that of the largest frame that is not compressed."""
@@ -58,101 +58,110 @@ def decode_records(
         RecordDamagedError: a length is wrong, or without *keep_damaged* a magic, checksum or compressed body; nothing
             is returned.
     """
-    # Every message that is consumed comes through here: one unpacking for all that is fixed, no view of a part.
     records = data if isinstance(data, bytes) else bytes(data)
     messages: list[ReceivedMessage] = []
-    at, size = 0, len(records)
-    while at < size:
-        if size - at < SMALLEST_RECORD_BYTES:
-            raise RecordDamagedError(f"{size - at} bytes after the last record are no record")
-        (total,) = _INT.unpack_from(records, at)
-        if not SMALLEST_RECORD_BYTES <= total <= size - at:
-            raise RecordDamagedError(f"record length {total} does not fit the {size - at} bytes that are left")
-        end = at + total
-        try:
-            messages.append(_decode_record(records, at, end, broker_name, inflate=inflate))
-        except (struct.error, UnicodeDecodeError, IndexError) as error:
-            if not keep_damaged:
-                raise RecordDamagedError(f"record of {total} bytes cannot be read: {error}") from None
-            messages.append(_damaged(records[at:end], broker_name, str(error)))
-        except (RecordDamagedError, InvalidMessageError) as error:
-            if not keep_damaged:
-                raise
-            messages.append(_damaged(records[at:end], broker_name, str(error)))
-        at = end
+    at, error = _read(records, 0, broker_name, messages, inflate=inflate)
+    while error is not None:
+        end = _end_of_record(records, at)
+        if not isinstance(error, (RecordDamagedError, InvalidMessageError)):
+            error = RecordDamagedError(f"record of {end - at} bytes cannot be read: {error}")
+        if not keep_damaged:
+            raise error from None
+        messages.append(_damaged(records[at:end], broker_name, str(error)))
+        at, error = _read(records, end, broker_name, messages, inflate=inflate)
     return messages
+
+
+def _end_of_record(records: bytes, at: int) -> int:
+    """Return where the record at *at* ends. Raises :class:`RecordDamagedError` when its length is wrong."""
+    left = len(records) - at
+    if left < SMALLEST_RECORD_BYTES:
+        raise RecordDamagedError(f"{left} bytes after the last record are no record")
+    (total,) = _INT.unpack_from(records, at)
+    if not SMALLEST_RECORD_BYTES <= total <= left:
+        raise RecordDamagedError(f"record length {total} does not fit the {left} bytes that are left")
+    return at + int(total)
 
 
 def _damaged(record: bytes, broker_name: str, why: str) -> ReceivedMessage:
     """Return what can be known of a record that cannot be read: where it is, and its raw body or all its bytes."""
+    plain: list[ReceivedMessage] = []
+    if _read(record, 0, broker_name, plain, check=False, inflate=False)[1] is None:
+        plain[0].damage = why
+        return plain[0]
     total, _, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms = HEAD.unpack_from(record)
-    topic, properties, body, stored = "", {}, record, ("", 0, "", 0, 0)
-    with contextlib.suppress(struct.error, UnicodeDecodeError, IndexError, RecordDamagedError):
-        plain = _decode_record(record, 0, total, broker_name, check=False, inflate=False)
-        topic, properties, body = plain.stored_topic, plain.properties, plain.body
-        stored = (
-            plain.born_host, plain.store_timestamp_ms, plain.store_host, plain.reconsume_times,
-            plain.prepared_transaction_offset,
-        )  # fmt: skip
-    shown = properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
     return ReceivedMessage(
-        shown, body, properties, flag, broker_name, queue_id, queue_offset, log_offset, sys_flag, born_ms,
-        *stored, crc, total, topic, why,
+        "", record, {}, flag, broker_name, queue_id, queue_offset, log_offset, sys_flag, born_ms, "", 0, "", 0, 0,
+        crc, total, "", why,
     )  # fmt: skip
 
 
-def _decode_record(
-    records: bytes, at: int, end: int, broker_name: str, *, check: bool = True, inflate: bool = True
-) -> ReceivedMessage:
-    fixed = _FIXED[records[at + _HOST_FLAGS_AT] >> 4 & 3]
-    (
-        total, magic, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms, born_host, store_ms, store_host,
-        reconsume_times, prepared, body_bytes,
-    ) = fixed.unpack_from(records, at)  # fmt: skip
-    if magic not in (MAGIC_V1, MAGIC_V2):
-        raise RecordDamagedError(f"record at log offset {log_offset} has the unknown magic {magic:08x}")
-    body_at = at + fixed.size
-    at = body_at + body_bytes
-    if not body_at <= at < end:
-        raise RecordDamagedError(f"body of the record at log offset {log_offset} does not fit: {body_bytes} bytes")
-    body = records[body_at:at]
-    if check and zlib.crc32(body) & CRC_MASK != crc:
-        raise RecordDamagedError(f"body of the record at log offset {log_offset} does not match its checksum")
-    if magic == MAGIC_V1:
-        topic_at = at + 1
-        properties_at = topic_at + records[at] + 2
-    else:
-        topic_at = at + 2
-        properties_at = topic_at + int.from_bytes(records[at:topic_at], "big") + 2
-    topic = _topic(records[topic_at : properties_at - 2])
-    properties_bytes = records[properties_at - 2] << 8 | records[properties_at - 1]
-    at = properties_at + properties_bytes if properties_bytes <= MAX_PROPERTIES_BYTES else properties_at  # negative
-    if at > end:
-        raise RecordDamagedError(f"topic and properties of the record at log offset {log_offset} do not fit")
-    properties = parse_properties(str(records[properties_at:at], "utf-8"))
-    if sys_flag & FLAG_COMPRESSED and inflate:
-        body = decompress(body, sys_flag)
-    shown = topic
-    if topic.startswith(RETRY_PREFIX):
-        shown = properties.get(RETRY_TOPIC, topic)
-    return ReceivedMessage(
-        shown, body, properties, flag, broker_name, queue_id, queue_offset, log_offset, sys_flag, born_ms,
-        _host(born_host), store_ms, _host(store_host), reconsume_times, prepared, crc, total, topic,
-    )  # fmt: skip
+def _read(
+    records: bytes,
+    at: int,
+    broker_name: str,
+    messages: list[ReceivedMessage],
+    *,
+    check: bool = True,
+    inflate: bool = True,
+) -> tuple[int, Exception | None]:
+    """Read into *messages* the records from *at* on, until the end or up to one that cannot be read.
 
+    Every message that is consumed comes through here: one unpacking for all that is fixed, no call for each record, and
+    what a listener may never ask for is only known to be readable.
 
-# Kept, for the messages of an answer come from few topics and hosts.
-
-
-@lru_cache(maxsize=1024)
-def _topic(name: bytes) -> str:
-    return str(name, "utf-8")
-
-
-@lru_cache(maxsize=1024)
-def _host(packed: bytes) -> str:
-    (port,) = _INT.unpack_from(packed, len(packed) - 4)
-    return f"{address_text(packed[:-4])}:{port}"
+    Returns:
+        Where it ended, and why it ended there.
+    """
+    add, size, topic_bytes, topic = messages.append, len(records), b"", ""
+    try:
+        while at < size:
+            form = _FIXED[0]
+            fixed = form.unpack_from(records, at)
+            sys_flag = fixed[7]
+            if sys_flag & _LONG_HOSTS:
+                form = _FIXED[sys_flag >> 4 & 3]
+                fixed = form.unpack_from(records, at)
+            magic, end = fixed[1], at + fixed[0]
+            if magic != MAGIC_V1 and magic != MAGIC_V2:
+                raise RecordDamagedError(f"record at log offset {fixed[6]} has the unknown magic {magic:08x}")
+            body_at = at + form.size
+            body_end = body_at + fixed[14]
+            if not body_at <= body_end < end <= size:
+                raise RecordDamagedError(f"body of the record at log offset {fixed[6]} does not fit: {fixed[14]} bytes")
+            body = records[body_at:body_end]
+            if check and crc32(body) & CRC_MASK != fixed[2]:
+                raise RecordDamagedError(f"body of the record at log offset {fixed[6]} does not match its checksum")
+            if magic == MAGIC_V1:
+                topic_at = body_end + 1
+                topic_end = topic_at + records[body_end]
+            else:
+                topic_at = body_end + 2
+                topic_end = topic_at + int.from_bytes(records[body_end:topic_at], "big")
+            if topic_bytes != records[topic_at:topic_end]:
+                topic_bytes = records[topic_at:topic_end]
+                topic = str(topic_bytes, "utf-8")
+            properties_at = topic_end + 2
+            properties_end = properties_at + (records[topic_end] << 8 | records[topic_end + 1])
+            if properties_end > properties_at + MAX_PROPERTIES_BYTES:  # negative
+                properties_end = properties_at
+            if properties_end > end:
+                raise RecordDamagedError(f"topic and properties of the record at log offset {fixed[6]} do not fit")
+            message = _new(ReceivedMessage)
+            message.body = decompress(body, sys_flag) if sys_flag & FLAG_COMPRESSED and inflate else body
+            message.broker_name = broker_name
+            message.queue_offset = fixed[5]
+            message.topic = message.stored_topic = topic
+            message.damage = ""
+            message._fixed = fixed
+            message._properties_text = str(records[properties_at:properties_end], "utf-8")
+            if topic.startswith(RETRY_PREFIX):
+                message.topic = message.properties.get(RETRY_TOPIC, topic)
+            add(message)
+            at = end
+    except (struct.error, UnicodeDecodeError, IndexError, RecordDamagedError, InvalidMessageError) as error:
+        return at, error
+    return at, None
 
 
 def encode_batch(messages: Iterable[Message]) -> bytes:
