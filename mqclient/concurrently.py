@@ -1,9 +1,10 @@
 """Consuming several batches at a time: tasks that take what was pulled from one line.
 
 Most listeners do not wait for each message, and then nothing has to be done around their call: while it lasts nobody
-else runs, so nobody can see that they have a message, or how far they are. A task therefore begins the listener
+else runs, so nobody can see that they have a message, or how far they are. A task therefore awaits the listener
 without anything around it, batch after batch, and counts what was consumed before others have their turn. Only when the
-listener waits does the task leave the rest of what it took to others, show that it is busy, and have the time watched.
+listener waits, which is noticed around all these calls together, does the task leave the rest of what it took to
+others, show that it is busy, and have the time watched.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import types
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -25,12 +26,8 @@ from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.waiting_batches import WaitingBatches, Watchdog
 from understudy.runtime.clock import Clock
 
-_TURN_SECONDS, _TURN_CALLS = 0.001, 32
+_TURN_SECONDS, _TURN_CALLS = 0.001, 256
 """After so long, or so many calls of a listener that does not wait, other tasks have their turn."""
-_TOPIC = attrgetter("topic")
-
-Listening = Generator[Any, Any, ConsumeResult | None]
-"""A call of the listener that has begun."""
 
 
 class Concurrently:
@@ -67,128 +64,116 @@ class Concurrently:
                 if work.held is not None:
                     if scope.cancelled_caught:
                         self._consumption.was_late(work.held.messages[0], work.context)
-                        self._count(work.held, work)
+                        self._count(work)
                     await self._consumption.settle(work.held, work.context, work.result)
             finally:
                 work.let_go()
 
     async def _consume(self, work: _Work, scope: trio.CancelScope) -> None:
         """Consume until no batch is left, or one is held that needs more than its listener."""
+        waits = functools.partial(self._waits, work, scope)
         while work.batch is not None:
-            calls = self._have_turn(work)
-            if work.held is None:
-                if not calls:
-                    await trio.lowlevel.checkpoint()
-                    work.now = self._clock.monotonic()
-                continue
-            self._line.give_back(work.rest())
-            if work.listening is None:
-                return
-            self._watchdog.begin(scope, work.now)
+            work.waited = False
             try:
-                await self._hear(work.held, work, *work.listening)
+                await _noticed(self._have_turn(work), waits)
             finally:
                 in_time = self._watchdog.end(scope)
+            if work.held is None:
+                if work.batch is not None:
+                    await trio.lowlevel.checkpoint()
+                    work.began = work.now = self._clock.monotonic()
+                continue
+            if not work.waited:
+                self._line.give_back(work.rest())
+                return
             if not in_time or not work.good:
                 return
             self._consumption.finish(work.held, work.held.messages)
             work.let_go()
             work.take(self._line.take_now())
 
-    async def _hear(self, held: Batch, work: _Work, listening: Listening, wish: object) -> None:
-        """Wait for a listener that waits."""
-        try:
-            answer = await _go_on(listening, wish)
-        except Exception as error:
-            self._failed(error, held, work)
-        else:
-            self._answered(answer, held, work)
+    def _waits(self, work: _Work, scope: trio.CancelScope) -> None:
+        """Do what is due when the listener waits: others may run now, and take the rest."""
+        work.waited = True
+        work.hold()
+        self._count_consumed(work)
+        self._line.give_back(work.rest())
+        self._watchdog.begin(scope, work.now)
 
-    def _have_turn(self, work: _Work) -> int:
-        """Call the listener until a batch is held, none is left, or others have their turn; then return 0."""
+    async def _have_turn(self, work: _Work) -> None:
+        """Call the listener until a part is held, no batch is left, or others have their turn."""
+        consumption, monotonic, most = self._consumption, self._clock.monotonic, self._most
+        listener, success = consumption.listener, ConsumeResult.SUCCESS
         ends, calls = work.now + _TURN_SECONDS, _TURN_CALLS
-        while (batch := work.batch) is not None:
-            first, began = work.at, work.now
-            try:
-                calls = self._call(batch, work, ends, calls)
-            finally:  # before others run, whatever the listener does
-                if work.at > first:
-                    work.now = self._clock.monotonic()
-                    self._consumed(batch, batch.messages[first : work.at], began, work.now)
-            if work.held is not None or not calls:
-                return calls
-            work.take(self._line.take_now())
-        return calls
-
-    def _call(self, batch: Batch, work: _Work, ends: float, calls: int) -> int:
-        """Call the listener with one part of *batch* after the other, until one is held or others have their turn.
-
-        Args:
-            batch: what the task has taken.
-            work: of the task.
-            ends: monotonic seconds at which others have their turn.
-            calls: how many calls are left until then.
-
-        Returns:
-            Those that are left now, 0 when others have their turn.
-        """
-        assigned, window, messages, most = batch.assigned, batch.window, batch.messages, self._most
-        listener, monotonic, size = self._consumption.listener, self._clock.monotonic, len(messages)
-        while work.at < size and window is assigned.window and not assigned.dropped:  # as long as it is wanted
-            end = work.at + 1 if most == 1 else end_of_part(messages, work.at, most)
-            part, context = messages[work.at : end], ConsumeContext(assigned.queue)
-            if part[0].damage and self._consumption.refuses(part, context):
-                work.hold(part, context)
-                return calls
-            try:
-                listening: Listening = listener(part, context).__await__()
-            except Exception as error:
-                self._failed(error, work.hold(part, context), work)
-                return calls
-            try:
-                wish = next(listening)
-            except StopIteration as answered:
-                good = answered.value is None or answered.value is ConsumeResult.SUCCESS
-                if not good or context.succeeded is not None:
-                    self._answered(answered.value, work.hold(part, context), work)
-                    return calls
-            except Exception as error:
-                self._failed(error, work.hold(part, context), work)
-                return calls
-            else:
-                work.hold(part, context)
-                work.listening = listening, wish
-                work.now = monotonic()
-                return calls
-            work.at = end
-            calls -= 1
-            work.now = monotonic()
-            if not calls or work.now >= ends:
-                return 0
-        return calls
-
-    def _answered(self, answer: object, held: Batch, work: _Work) -> None:
         try:
-            work.result = checked_result(answer)
+            while (batch := work.batch) is not None:
+                assigned, window, messages = batch.assigned, batch.window, batch.messages
+                queue, size, at = assigned.queue, len(messages), work.at
+                while at < size and window is assigned.window and not assigned.dropped:  # as long as it is wanted
+                    end = at + 1 if most == 1 else end_of_part(messages, at, most)
+                    part = work.part = messages[at:end]
+                    context = work.context = ConsumeContext(queue)
+                    if part[0].damage and consumption.refuses(part, context):
+                        work.hold()
+                        return
+                    try:
+                        answer = await listener(part, context)
+                    except Exception as error:
+                        self._failed(error, work)
+                        return
+                    good = (answer is None or answer is success) and context.succeeded is None
+                    if work.waited or not good:
+                        self._answered(answer, work)
+                        return
+                    at = work.at = end
+                    now = work.now = monotonic()
+                    calls -= 1
+                    if not calls or now >= ends:
+                        return
+                self._count_consumed(work)
+                work.take(self._line.take_now())
+        finally:  # before others run, whatever the listener does
+            self._count_consumed(work)
+
+    def _answered(self, answer: object, work: _Work) -> None:
+        try:
+            result = checked_result(answer)
         except InvalidOptionError as error:
-            self._failed(error, held, work)
+            self._failed(error, work)
         else:
-            self._count(held, work)
+            work.hold()
+            work.result = result
+            self._count(work)
 
-    def _failed(self, error: Exception, held: Batch, work: _Work) -> None:
+    def _failed(self, error: Exception, work: _Work) -> None:
+        held = work.hold()
         self._consumption.failed("listener failed", error, held.messages[0], work.context)
-        self._count(held, work)
+        self._count(work)
 
-    def _count(self, held: Batch, work: _Work) -> None:
-        began, work.now = work.now, self._clock.monotonic()
+    def _count(self, work: _Work) -> None:
+        """Count what the listener has answered that is held, after what was consumed before it."""
+        self._count_consumed(work)
+        held, began = work.hold(), work.began
+        work.began = work.now = self._clock.monotonic()
         good, topic = work.result is ConsumeResult.SUCCESS, held.messages[0].topic
         self._consumption.statistics.consumed(topic, len(held.messages), good, began, work.now)
 
-    def _consumed(self, batch: Batch, messages: list[ReceivedMessage], began: float, now: float) -> None:
-        for topic, some in itertools.groupby(messages, _TOPIC):  # a retry topic has messages of several
-            self._consumption.statistics.consumed(topic, len(list(some)), True, began, now)
-            began = now
-        self._consumption.finish(batch, messages)
+    def _count_consumed(self, work: _Work) -> None:
+        """Count what was consumed without waiting since the last count."""
+        batch, first = work.batch, work.counted
+        if batch is None or first == work.at:
+            return
+        work.counted = work.at
+        consumed = batch.messages[first : work.at] if work.at - first < len(batch.messages) else batch.messages
+        topics = {message.topic for message in consumed}
+        began, work.began = work.began, work.now
+        if len(topics) == 1:
+            self._consumption.statistics.consumed(topics.pop(), len(consumed), True, began, work.now)
+        else:  # a retry topic has messages of several
+            for topic, some in itertools.groupby(consumed, attrgetter("topic")):
+                self._consumption.statistics.consumed(topic, len(list(some)), True, began, work.now)
+                began = work.now
+        self._consumption.finish(batch, consumed)
         batch.assigned.wake()
 
 
@@ -198,32 +183,37 @@ class _Work:
     Attributes:
         batch: what it has taken of the line.
         at: how many of its messages are consumed.
-        held: the part of it that the listener has, or has not wanted; its queue is busy as long as it is held.
-        context: of that part.
+        counted: how many of these are counted, and have moved the progress of their queue.
+        part, context: what the listener was called with last.
+        held: that part, if the listener waits with it, or has not wanted it; its queue is busy as long as it is held.
+        waited: whether the listener has waited since the turn began.
         result: what the listener says of it.
-        listening: the call that waits, and what it waits for.
-        now: when the last call ended (monotonic seconds).
+        began: when the first call that is not counted began (monotonic seconds).
+        now: when the last call ended.
     """
 
-    __slots__ = ("at", "batch", "context", "held", "listening", "now", "result")
+    __slots__ = ("at", "batch", "began", "context", "counted", "held", "now", "part", "result", "waited")
+    part: list[ReceivedMessage]
+    context: ConsumeContext
 
     def __init__(self, batch: Batch, now: float) -> None:
         self.take(batch)
-        self.now = now
+        self.began = self.now = now
         self.held: Batch | None = None
-        self.listening: tuple[Listening, object] | None = None
+        self.waited = False
 
     def take(self, batch: Batch | None) -> None:
         self.batch = batch
-        self.at = 0
+        self.at = self.counted = 0
 
-    def hold(self, part: list[ReceivedMessage], context: ConsumeContext) -> Batch:
-        assert self.batch is not None
-        self.held = held = Batch(self.batch.assigned, self.batch.window, part)
-        self.context = context
-        self.result = ConsumeResult.LATER
-        held.assigned.busy += 1
-        return held
+    def hold(self) -> Batch:
+        """Hold the part that the listener was called with last, and return it."""
+        if self.held is None:
+            assert self.batch is not None
+            self.held = Batch(self.batch.assigned, self.batch.window, self.part)
+            self.held.assigned.busy += 1
+            self.result = ConsumeResult.LATER
+        return self.held
 
     def rest(self) -> Batch:
         assert self.batch is not None and self.held is not None
@@ -237,7 +227,7 @@ class _Work:
         if self.held is not None:
             self.held.assigned.busy -= 1
             self.held.assigned.wake()
-            self.held = self.listening = None
+            self.held = None
 
 
 def end_of_part(messages: Sequence[ReceivedMessage], begin: int, most: int) -> int:
@@ -256,17 +246,21 @@ def end_of_part(messages: Sequence[ReceivedMessage], begin: int, most: int) -> i
 
 
 @types.coroutine
-def _go_on(listening: Listening, wish: object) -> Generator[Any, Any, ConsumeResult | None]:
-    """Wait as a call that has begun wishes, until it answers."""
+def _noticed(calls: Coroutine[Any, Any, None], waits: Callable[[], None]) -> Generator[Any, Any, None]:
+    """Run *calls* to their end, and call *waits* when they wait for the first time."""
+    try:
+        wish = calls.send(None)
+    except StopIteration:
+        return
+    waits()
     while True:
         try:
             came = yield wish
-        except BaseException as error:  # the call's, also when it is cancelled
-            step = functools.partial(listening.throw, error)
+        except BaseException as error:  # theirs, also when they are cancelled
+            step = functools.partial(calls.throw, error)
         else:
-            step = functools.partial(listening.send, came)
+            step = functools.partial(calls.send, came)
         try:
             wish = step()
-        except StopIteration as answered:
-            answer: ConsumeResult | None = answered.value
-            return answer
+        except StopIteration:
+            return

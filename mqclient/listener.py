@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
 import attrs
+import msgspec
 
 from understudy.format.names import TRACE_TOPIC
 from understudy.mqclient.allocation import AVERAGELY, Strategy
@@ -27,8 +28,7 @@ class ConsumeResult(Enum):
     LATER = "LATER"
 
 
-@attrs.define
-class ConsumeContext:
+class ConsumeContext(msgspec.Struct):
     """Beside the messages: where they come from, and knobs for this batch.
 
     Attributes:

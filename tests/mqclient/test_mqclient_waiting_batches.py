@@ -153,7 +153,7 @@ async def test_a_listener_that_never_waits_leaves_others_their_turn(
     async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, listen, options):
         with trio.fail_after(30):
             await beside()
-    assert max(later - earlier for earlier, later in pairwise(turns)) <= 64
+    assert max(later - earlier for earlier, later in pairwise(turns)) <= 512  # of 2,000
 
 
 # --- queues that are given back ------------------------------------------------------------------------------------
