@@ -30,7 +30,7 @@ from understudy.broker.hold import PullHold
 from understudy.broker.identity import host_bytes
 from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
-from understudy.broker.metrics import open_endpoint
+from understudy.broker.metrics import exporter_of
 from understudy.broker.name_server_heartbeats import NameServerHeartbeats
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.parts import admission_parts, member_parts, pull_parts, send_parts, transaction_parts
@@ -177,7 +177,7 @@ class Broker:
         self.tables.topics.on_gone.append(self.forget_topic)
         self.tables.topics.on_deletions.append(self.learn_deletions)
         self.history = HistoryKeeper(store, self.tables, self.persistence, world.random)
-        self.metrics = open_endpoint(self)
+        self.metrics = exporter_of(self)
         self.acknowledgements = Acknowledgements(
             store,
             world.clock,

@@ -268,12 +268,7 @@ class BrokerOptions:
         """Derive and check what depends on several keys (BrokerStartup.java)."""
         broker, store = self.broker, self.store
         try:
-            read_metrics_settings(
-                broker.metrics_exporter_type,
-                broker.metrics_prom_exporter_host,
-                broker.metrics_prom_exporter_port,
-                broker.metrics_label,
-            )
+            read_metrics_settings(broker)
         except ConfigError as error:
             raise values.locate(error) from None
         if broker.enable_controller_mode:

@@ -1,6 +1,6 @@
-"""What a broker shows when somebody scrapes, under the reference's names.
+"""What a broker shows when somebody scrapes, or pushes when it is time, under the reference's names.
 
-Everything is read from tables that exist anyway, at the moment of the scrape: sending and pulling pay nothing for it.
+Everything is read from tables that exist anyway, at that moment: sending and pulling pay nothing for it.
 
 Source: BrokerMetricsConstant.java, DefaultStoreMetricsConstant.java; names and labels as captured from 5.4.0.
 """
@@ -28,32 +28,30 @@ if TYPE_CHECKING:
     from understudy.broker.broker import Broker
     from understudy.broker.clients import ClientChannel
     from understudy.remoting.connection import Connection
-    from understudy.runtime.metrics_endpoint import MetricsEndpoint
+    from understudy.runtime.metrics_export import Exporter
 
 log = get_logger("broker.metrics")
 
+METER = "broker-meter"
 _LOCAL = {"storage_type": "local", "storage_medium": "disk"}
 
 
-def open_endpoint(broker: Broker) -> MetricsEndpoint | None:
-    """Make the endpoint that a broker's settings ask for, or ``None``. Raises ``BrokerStartError``."""
+def exporter_of(broker: Broker) -> Exporter | None:
+    """Make the exporter that a broker's settings ask for, or ``None``. Raises ``BrokerStartError``."""
     config = broker.options.broker
-    kind, label = config.metrics_exporter_type, config.metrics_label
     try:
-        settings, warning = read_metrics_settings(
-            kind, config.metrics_prom_exporter_host, config.metrics_prom_exporter_port, label
-        )
+        settings, warning = read_metrics_settings(config)
     except ConfigError as error:
         raise BrokerStartError(str(error)) from None
     if warning:
         log.warning(warning, broker=config.broker_name)
     if settings is None:
         return None
-    from understudy.runtime.metrics_endpoint import MetricsEndpoint  # few brokers serve metrics
+    from understudy.runtime.metrics_export import make_exporter  # few brokers have metrics out
 
     labels = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": config.broker_name}
     settings = attrs.evolve(settings, labels={**labels, **settings.labels})
-    return MetricsEndpoint(broker.world, settings, lambda: pieces(broker))
+    return make_exporter(broker.world, settings, lambda: pieces(broker), METER)
 
 
 def pieces(broker: Broker) -> Iterator[Family | None]:
@@ -211,8 +209,8 @@ def _storage(broker: Broker) -> list[Family]:
     kept_ms = broker.world.clock.wall_ms() - earliest_ms if earliest_ms > 0 else 0
     return [
         _local("rocketmq_storage_size_bytes", "Broker storage size", max(high - store.min_physical_offset, 0)),
-        _local("rocketmq_storage_flush_behind_bytes", "Broker flush behind bytes", max(high - store.flushed_offset, 0)),
-        _local("rocketmq_storage_dispatch_behind_bytes", "Broker dispatch behind bytes", 0),
+        _behind("flush", max(high - store.flushed_offset, 0)),
+        _behind("dispatch", 0),
         _local("rocketmq_storage_message_reserve_time_milliseconds", "Broker message reserve time", max(kept_ms, 0)),
     ]
 
@@ -234,6 +232,7 @@ def _transactions(broker: Broker) -> list[Family]:
             # In seconds all the same, as by the reference.
             "rocketmq_finish_message_latency_milliseconds",
             "Transaction finish latency",
+            ("rocketmq_finish_message_latency", "ms"),
         ),
     ]
 
@@ -244,6 +243,11 @@ def _by_topic(numbers: Mapping[str, int]) -> list[Sample]:
 
 def _local(name: str, text: str, value: int) -> Family:
     return Family(name, "gauge", text, [Sample(value, _LOCAL)])
+
+
+def _behind(what: str, value: int) -> Family:
+    name = f"rocketmq_storage_{what}_behind_bytes"  # with its unit at OpenTelemetry, too
+    return attrs.evolve(_local(name, f"Broker {what} behind bytes", value), instrument=(name, "bytes"))
 
 
 def _group_labels(group: str, topic: str) -> dict[str, str]:

@@ -128,7 +128,8 @@ def broker_rows(broker: Broker) -> tuple[ServiceRow, ...]:
     if broker.led is not None:
         rows.append(ServiceRow("controller", _because("enableControllerMode=true"), broker.led.run))
     if metrics is not None:
-        rows.append(ServiceRow("metrics", _because("metricsExporterType=PROM"), metrics.run))
+        kind = broker.options.broker.metrics_exporter_type
+        rows.append(ServiceRow("metrics", _because(f"metricsExporterType={kind}"), metrics.run))
     return tuple(rows)
 
 

@@ -13,19 +13,12 @@ from understudy.runtime.properties import Properties, printable
 from understudy.security.tls import KEYS as TLS_KEYS
 
 _KIND = "there is one kind of quorum here, set up by the controllerDLeger keys"
-_METRICS = "metrics are served for Prometheus only"
 NO_EFFECT = {
     **netty_config.NO_EFFECT,
     "controllerDeployedStandAlone": "a controller is alone or in a name server by how it is started",
     "controllerThreadPoolNums": netty_config.POOLS,
     "isProcessReadEvent": "reads are answered without a turn of the quorum's log",
     "mappedFileSize": "the quorum's log is one file",
-    "metricGrpcExporterIntervalInMills": _METRICS,
-    "metricGrpcExporterTimeOutInMills": _METRICS,
-    "metricLoggingExporterIntervalInMills": _METRICS,
-    "metricsGrpcExporterHeader": _METRICS,
-    "metricsGrpcExporterTarget": _METRICS,
-    "metricsInDelta": _METRICS,
 }
 
 

@@ -111,8 +111,10 @@ class ControllerMeter:
             Family("request_total", "counter", "total request num", requests),
             Family("dledger_op_total", "counter", "total replicated operation num", operations),
             Family("election_total", "counter", "total elect num", elections),
-            self._request_times.family("request_latency_microseconds", "request latency"),
-            self._operation_times.family("dledger_op_latency_microseconds", "replicated operation latency"),
+            self._request_times.family("request_latency_microseconds", "request latency", ("request_latency", "us")),
+            self._operation_times.family(
+                "dledger_op_latency_microseconds", "replicated operation latency", ("dledger_op_latency", "us")
+            ),
         ]
 
     def _request(self, name: str, status: str, began: float) -> None:

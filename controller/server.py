@@ -35,7 +35,7 @@ from understudy.runtime.world import World
 from understudy.security.tls import TlsSettings
 
 if TYPE_CHECKING:
-    from understudy.runtime.metrics_endpoint import MetricsEndpoint
+    from understudy.runtime.metrics_export import Exporter
 
 log = get_logger("controller")
 
@@ -88,12 +88,7 @@ class Controller:
         self.failover: Failover | None = None
         self.requests: ControllerRequests | None = None
         self.more_metrics: list[Collect] = []
-        self.metrics_settings, warning = read_metrics_settings(
-            config.metrics_exporter_type,
-            config.metrics_prom_exporter_host,
-            config.metrics_prom_exporter_port,
-            config.metrics_label,
-        )
+        self.metrics_settings, warning = read_metrics_settings(config)
         for said in (*self.peers.warnings, warning):
             if said:
                 log.warning(said)
@@ -142,13 +137,13 @@ class Controller:
                 Operators(self.member, self._world.clock, self._world.random),
             )
             requests.register(server, meter)
-            endpoint = None if meter is None else self._metrics_endpoint(meter, failover)
+            exporter = None if meter is None else self._exporter(meter, failover)
             server.on_close.append(self._connection_closed)
             async with trio.open_nursery() as nursery:
                 await self._start_member(nursery)
-                if endpoint is not None:
-                    await endpoint.bind()
-                    nursery.start_soon(endpoint.run)
+                if exporter is not None:
+                    await exporter.bind()
+                    nursery.start_soon(exporter.run)
                 await server.bind()
                 nursery.start_soon(notifier.run)
                 nursery.start_soon(failover.run)
@@ -167,8 +162,8 @@ class Controller:
             hint = "members meet there; controllerRaftPeers gives all of them other addresses"
             raise ListenError(f"{first_cause(errors)}; {hint}") from None
 
-    def _metrics_endpoint(self, meter: ControllerMeter, failover: Failover) -> MetricsEndpoint:
-        from understudy.runtime.metrics_endpoint import MetricsEndpoint  # few controllers serve metrics
+    def _exporter(self, meter: ControllerMeter, failover: Failover) -> Exporter:
+        from understudy.runtime.metrics_export import make_exporter  # few controllers have metrics out
 
         assert self.metrics_settings is not None
         config, world = self.settings.current, self._world
@@ -188,7 +183,7 @@ class Controller:
         def collect() -> list[Family]:
             return [*metrics.collect(), *(family for more in self.more_metrics for family in more())]
 
-        return MetricsEndpoint(world, attrs.evolve(self.metrics_settings, labels=labels), collect)
+        return make_exporter(world, attrs.evolve(self.metrics_settings, labels=labels), collect, "controller")
 
     def _connection_closed(self, connection: Connection) -> None:
         lost = self.liveness.connection_closed(connection)

@@ -74,7 +74,13 @@ NO_EFFECT = {
 class MetricsKeys:
     """Keys of the reference's brokers and controllers that a name server of ours reads at its start; never shown."""
 
+    metric_grpc_exporter_interval_in_mills: Count = 60_000
+    metric_grpc_exporter_time_out_in_mills: Count = 3000
+    metric_logging_exporter_interval_in_mills: Count = 10_000
     metrics_exporter_type: str = "DISABLE"
+    metrics_grpc_exporter_header: str = ""
+    metrics_grpc_exporter_target: str = ""
+    metrics_in_delta: bool = False
     metrics_label: str = ""
     metrics_prom_exporter_host: str = ""
     metrics_prom_exporter_port: Port = 5557

@@ -7,20 +7,15 @@ from understudy.namesrv.route_table import RouteTable
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.configuration import with_values
 from understudy.runtime.load import Load
-from understudy.runtime.metrics import Family, MetricsSettings, Sample, counter, gauge
+from understudy.runtime.metrics import ExportSettings, Family, Sample, counter, gauge
 from understudy.runtime.properties import ConfigError, Properties
 
 
-def read_settings(values: Properties) -> tuple[MetricsSettings | None, str]:
-    """Read the four keys of a settings file; returns the settings, if any, and a warning. Raises ``ConfigError``."""
+def read_settings(values: Properties) -> tuple[ExportSettings | None, str]:
+    """Read the keys of a settings file; returns the settings, if any, and a warning. Raises ``ConfigError``."""
     keys = with_values(MetricsKeys(), values, values.source)
     try:
-        return read_metrics_settings(
-            keys.metrics_exporter_type,
-            keys.metrics_prom_exporter_host,
-            keys.metrics_prom_exporter_port,
-            keys.metrics_label,
-        )
+        return read_metrics_settings(keys)
     except ConfigError as error:
         raise values.locate(error) from None
 

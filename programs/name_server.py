@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import sys
 
@@ -16,6 +17,7 @@ from understudy.programs.command_line import boot_line
 from understudy.runtime.ahead_network import AheadNetwork
 from understudy.runtime.listen_ahead import AheadSocket
 from understudy.runtime.log import configure, get_logger
+from understudy.runtime.metrics import MetricsSettings
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import UsageError, first_cause, one_line, run_server
 from understudy.runtime.properties import ConfigError, Properties
@@ -104,7 +106,7 @@ async def _serve(world: World, config: NamesrvConfig, values: Properties) -> Non
                     lambda: collect(server.table, server.refused_connections, world.load)
                 )  # both serve one file's keys: one port
             else:
-                await _serve_metrics(world, values, server, nursery)
+                await _serve_metrics(world, config, values, server, nursery)
             host, port = await nursery.start(server.run)
             boot_line(f"The Name Server boot success. serializeType=JSON, address {host}:{port}")
             async for number in signals:
@@ -113,18 +115,24 @@ async def _serve(world: World, config: NamesrvConfig, values: Properties) -> Non
             nursery.cancel_scope.cancel()
 
 
-async def _serve_metrics(world: World, values: Properties, server: NameServer, nursery: trio.Nursery) -> None:
+async def _serve_metrics(
+    world: World, config: NamesrvConfig, values: Properties, server: NameServer, nursery: trio.Nursery
+) -> None:
     settings, warning = read_settings(values)
     if warning:
         log.warning(warning)
     if settings is not None:
-        from understudy.runtime.metrics_endpoint import MetricsEndpoint  # few name servers serve metrics
+        from understudy.runtime.metrics_export import make_exporter  # few name servers have metrics out
 
-        endpoint = MetricsEndpoint(
-            world, settings, lambda: collect(server.table, server.refused_connections, world.load)
+        if not isinstance(settings, MetricsSettings):  # who scrapes knows whom it asks
+            labels = {"node_type": "namesrv", "node_id": f"{platform.node()}:{config.listen_port}"}
+            settings = attrs.evolve(settings, labels={**labels, **settings.labels})
+
+        exporter = make_exporter(
+            world, settings, lambda: collect(server.table, server.refused_connections, world.load), "namesrv-meter"
         )
-        await endpoint.bind()
-        nursery.start_soon(endpoint.run)
+        await exporter.bind()
+        nursery.start_soon(exporter.run)
 
 
 def _controller(world: World, values: Properties) -> EmbeddedController:

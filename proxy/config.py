@@ -25,7 +25,7 @@ from understudy.runtime.configuration import (
     with_values,
 )
 from understudy.runtime.files import Files
-from understudy.runtime.metrics import MetricsSettings
+from understudy.runtime.metrics import ExportSettings
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import read_text_file
 from understudy.runtime.tls_server import TlsMode
@@ -91,11 +91,17 @@ class ProxyConfig:
     remoting_access_addr: str = ""
     remoting_listen_port: Port = 8080
     metrics_exporter_type: str = "0"
+    metrics_grpc_exporter_target: str = ""
+    metrics_grpc_exporter_header: str = ""
+    metric_grpc_exporter_time_out_in_mills: Count = 3_000
+    metric_grpc_exporter_interval_in_mills: Count = 60_000
+    metric_logging_exporter_interval_in_mills: Count = 10_000
+    metrics_in_delta: bool = False
     metrics_prom_exporter_host: str = ""
     metrics_prom_exporter_port: Port = 5557
     metrics_label: str = ""
     security: SecuritySettings = attrs.field(factory=SecuritySettings, metadata=UNKEYED)
-    metrics: MetricsSettings | None = attrs.field(default=None, metadata=UNKEYED)
+    metrics: ExportSettings | None = attrs.field(default=None, metadata=UNKEYED)
 
     @property
     def tls_mode(self) -> TlsMode:
@@ -198,12 +204,7 @@ def config_of(values: dict[str, Any], source: str) -> tuple[ProxyConfig, list[st
             f"{source}: tlsTestModeEnable=false: tlsKeyPath and tlsCertPath must name files in PEM format"
         )
     try:
-        metrics, warning = read_metrics_settings(
-            config.metrics_exporter_type,
-            config.metrics_prom_exporter_host,
-            config.metrics_prom_exporter_port,
-            config.metrics_label,
-        )
+        metrics, warning = read_metrics_settings(config)
     except ConfigError as error:
         raise texts.locate(error) from None
     known = fields_of(ProxyConfig).keys() | SECURITY_KEYS

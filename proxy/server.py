@@ -39,7 +39,7 @@ from understudy.runtime.world import World
 from understudy.security.settings import SecuritySettings
 
 if TYPE_CHECKING:
-    from understudy.runtime.metrics_endpoint import MetricsEndpoint
+    from understudy.runtime.metrics_export import Exporter
 
 log = get_logger("proxy")
 
@@ -142,7 +142,7 @@ class Proxy:
             remoting.tls = tls
             if config.remoting_listen_port:
                 await remoting.bind()
-            endpoint = await self._bind_metrics(server, remoting, receives, receipts, parts)
+            exporter = await self._bind_metrics(server, remoting, receives, receipts, parts)
             if self._own_brokers is None:
                 await self._await_cluster(brokers)
             host = config.local_serve_addr or outgoing_address()
@@ -155,18 +155,18 @@ class Proxy:
             nursery.start_soon(server.run)
             if config.remoting_listen_port:
                 nursery.start_soon(remoting.run)
-            if endpoint is not None:
-                nursery.start_soon(endpoint.run)
+            if exporter is not None:
+                nursery.start_soon(exporter.run)
             task_status.started(self.address)
 
     async def _bind_metrics(
         self, server: GrpcServer, remoting: RemotingPort, receives: Receives, receipts: Receipts, parts: Parts
-    ) -> MetricsEndpoint | None:
-        """Return where metrics are served, bound. Raises ``ListenError``."""
+    ) -> Exporter | None:
+        """Return what has metrics out, bound. Raises ``ListenError``."""
         config = self._config
         if config.metrics is None:
             return None
-        from understudy.runtime.metrics_endpoint import MetricsEndpoint  # few proxies serve metrics
+        from understudy.runtime.metrics_export import make_exporter  # few proxies have metrics out
 
         def families() -> list[Family]:
             numbers = Numbers(
@@ -181,11 +181,10 @@ class Proxy:
 
         labels = {"cluster": config.proxy_cluster_name, "node_type": "proxy"}
         labels["node_id"] = config.proxy_name or platform.node()
-        endpoint = MetricsEndpoint(
-            self._world, attrs.evolve(config.metrics, labels={**labels, **config.metrics.labels}), families
-        )
-        await endpoint.bind()
-        return endpoint
+        settings = attrs.evolve(config.metrics, labels={**labels, **config.metrics.labels})
+        exporter = make_exporter(self._world, settings, families, "broker-meter")  # the reference's, for proxies too
+        await exporter.bind()
+        return exporter
 
     def _tls(self) -> ServerTls | None:
         """Return what secures connections. Raises :class:`ConfigError`."""

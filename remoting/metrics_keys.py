@@ -1,39 +1,172 @@
-"""Keys by which the reference's servers say where their metrics are served."""
+"""Keys by which the reference's servers say where their metrics go.
+
+Source: BrokerConfig.java, BrokerMetricsManager.java.
+"""
 
 from __future__ import annotations
 
-from understudy.runtime.metrics import MetricsSettings, read_labels
-from understudy.runtime.properties import ConfigError
+import importlib.util
+import re
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from understudy.runtime.metrics import (
+    ExportSettings,
+    Labels,
+    LogSettings,
+    MetricsSettings,
+    PushSettings,
+    read_labels,
+)
+from understudy.runtime.properties import ConfigError, printable
 
 _TYPES = {"0": "DISABLE", "1": "OTLP_GRPC", "2": "PROM", "3": "LOG"}
+_TARGET = "metricsGrpcExporterTarget"
+_PORTS = {"https": 443, "http": 80}
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
+_HEADER_NAME = re.compile("[a-z0-9_.-]+")
+_OWN_HEADERS = re.compile("grpc-.*|te|content-type|user-agent|host|connection|transfer-encoding")
 
 
-def read_metrics_settings(kind: str, host: str, port: int, labels: str) -> tuple[MetricsSettings | None, str]:
+class ExporterKeys(Protocol):
+    """The keys, as the settings of each server have them."""
+
+    @property
+    def metrics_exporter_type(self) -> str: ...
+    @property
+    def metrics_prom_exporter_host(self) -> str: ...
+    @property
+    def metrics_prom_exporter_port(self) -> int: ...
+    @property
+    def metrics_grpc_exporter_target(self) -> str: ...
+    @property
+    def metrics_grpc_exporter_header(self) -> str: ...
+    @property
+    def metric_grpc_exporter_time_out_in_mills(self) -> int: ...
+    @property
+    def metric_grpc_exporter_interval_in_mills(self) -> int: ...
+    @property
+    def metric_logging_exporter_interval_in_mills(self) -> int: ...
+    @property
+    def metrics_label(self) -> str: ...
+    @property
+    def metrics_in_delta(self) -> bool: ...
+
+
+def read_metrics_settings(keys: ExporterKeys) -> tuple[ExportSettings | None, str]:
     """Read the reference's keys.
 
     Args:
-        kind: ``metricsExporterType``: DISABLE, PROM, or one that is not there (OTLP_GRPC, LOG), by name or number.
-        host: ``metricsPromExporterHost``; all addresses when empty.
-        port: ``metricsPromExporterPort``.
-        labels: ``metricsLabel``.
+        keys: those of a server. Only what its ``metricsExporterType`` (DISABLE, OTLP_GRPC, PROM or LOG, by name or
+            number) asks for is looked at.
 
     Returns:
-        The settings, or ``None`` when nothing is served; and a warning, or an empty string.
+        The settings, or ``None`` when metrics go nowhere; and a warning, or an empty string.
 
     Raises:
-        ConfigError: a value that its key cannot have.
+        ConfigError: a value that its key cannot have, or a library is missing.
     """
-    name = _TYPES.get(kind.strip(), kind.strip().upper())
+    kind = keys.metrics_exporter_type.strip()
+    name = _TYPES.get(kind, kind.upper())
     if name not in _TYPES.values():
         raise ConfigError(
-            f"metricsExporterType={kind[:64]} is none of {', '.join(_TYPES.values())}", "metricsExporterType"
+            f"metricsExporterType={printable(kind[:64])} is none of {', '.join(_TYPES.values())}", "metricsExporterType"
         )
     try:
-        common = read_labels(labels)
+        labels = read_labels(keys.metrics_label)
     except ValueError as error:
         raise ConfigError(f"metricsLabel: {error}", "metricsLabel") from None
     if name == "PROM":
-        return MetricsSettings(host.strip() or "0.0.0.0", port, common), ""
-    if name == "DISABLE":
-        return None, ""
-    return None, f"metricsExporterType={name} is not there: use PROM and let a collector scrape it"
+        host = keys.metrics_prom_exporter_host.strip() or "0.0.0.0"
+        return MetricsSettings(host, keys.metrics_prom_exporter_port, labels), ""
+    if name == "LOG":
+        every = _seconds("metricLoggingExporterIntervalInMills", keys.metric_logging_exporter_interval_in_mills)
+        return LogSettings(every, labels), ""
+    if name == "OTLP_GRPC":
+        if not keys.metrics_grpc_exporter_target.strip():
+            return None, f"metricsExporterType=OTLP_GRPC pushes nothing without {_TARGET}, {_EXPECTED}"
+        return _push(keys, labels), ""
+    return None, ""
+
+
+_EXPECTED = "http://host:port or https://host:port of a collector"
+
+
+def _push(keys: ExporterKeys, labels: Labels) -> PushSettings:
+    target = keys.metrics_grpc_exporter_target.strip()
+    found = read_target(target)
+    if found is None:
+        raise ConfigError(f"{_TARGET}={printable(target[:200])}: expected {_EXPECTED}", _TARGET)
+    missing = [name for name, module in _LIBRARIES.items() if not _is_there(module)]
+    if missing:
+        raise ConfigError(
+            f"metricsExporterType=OTLP_GRPC needs {' and '.join(missing)}: pip install 'understudy[otlp]'",
+            "metricsExporterType",
+        )
+    host, port, secure = found
+    return PushSettings(
+        host,
+        port,
+        secure,
+        read_headers(keys.metrics_grpc_exporter_header),
+        _seconds("metricGrpcExporterIntervalInMills", keys.metric_grpc_exporter_interval_in_mills),
+        _seconds("metricGrpcExporterTimeOutInMills", keys.metric_grpc_exporter_time_out_in_mills),
+        keys.metrics_in_delta,
+        {**labels, "aggregation": "delta"} if keys.metrics_in_delta else labels,
+    )
+
+
+def read_target(text: str) -> tuple[str, int, bool] | None:
+    """Return host and port of a collector, and whether it is reached by TLS, as it is without ``http://`` in front.
+
+    Returns:
+        ``None`` when *text* says nothing of the kind.
+    """
+    scheme, slashes, rest = text.partition("://")
+    if not slashes:
+        scheme, rest = "https", text
+    try:
+        parts = urlsplit(f"//{rest}")
+        port = parts.port if parts.port is not None else _PORTS[scheme.lower()]
+    except (ValueError, KeyError):
+        return None
+    host = parts.hostname or ""
+    if not _HOST.fullmatch(host) or not port or parts.path.strip("/") or "@" in rest or "?" in rest or "#" in rest:
+        return None
+    return host, port, scheme.lower() == "https"
+
+
+def read_headers(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the header fields in *text*, ``name:value`` with commas between.
+
+    Raises:
+        ConfigError: it has others. What they hold may be secret, so that no line has it.
+    """
+    found = []
+    for number, part in enumerate(filter(None, (each.strip() for each in text.split(","))), 1):
+        name, _, value = part.partition(":")
+        name, value = name.strip().lower(), value.strip()
+        fits = _HEADER_NAME.fullmatch(name) and not _OWN_HEADERS.fullmatch(name)
+        if not (fits and value and value.isascii() and value.isprintable()):
+            raise ConfigError(
+                f"metricsGrpcExporterHeader: its part {number} is no name:value of a header field that can be given",
+                "metricsGrpcExporterHeader",
+            )
+        found.append((name, value))
+    return tuple(found)
+
+
+_LIBRARIES = {"h2": "h2", "opentelemetry-proto": "opentelemetry.proto.metrics"}
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _seconds(key: str, milliseconds: int) -> float:
+    if milliseconds < 1:
+        raise ConfigError(f"{key}={milliseconds}: expected at least 1, in milliseconds", key)
+    return milliseconds / 1000

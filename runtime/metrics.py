@@ -1,4 +1,4 @@
-"""Metrics as values: families of samples, histograms, and where they are served.
+"""Metrics as values: families of samples, histograms, and where they go.
 
 Nothing here is counted twice: who owns a number keeps it as an integer, and makes families of it when somebody scrapes;
 ``exposition.py`` makes their text. Pure; there is no registry and no module-level state, so that several servers in one
@@ -16,6 +16,8 @@ import attrs
 
 Labels = Mapping[str, str]
 Kind = Literal["counter", "gauge", "histogram"]
+
+_UNITS = frozenset({"bytes", "milliseconds", "seconds"})
 
 
 @attrs.frozen
@@ -42,12 +44,23 @@ class Family:
         kind: counter, gauge or histogram.
         text: one line of help.
         samples: its numbers; a family without any is left out of the text.
+        instrument: what OpenTelemetry calls it, and its unit there; without, what follows from *name*, see
+            :attr:`name_and_unit`.
     """
 
     name: str
     kind: Kind
     text: str
     samples: Sequence[Sample]
+    instrument: tuple[str, str] | None = None
+
+    @property
+    def name_and_unit(self) -> tuple[str, str]:
+        """Return what OpenTelemetry calls it, which has no unit in its name, and its unit."""
+        if self.instrument is not None:
+            return self.instrument
+        name, _, unit = self.name.rpartition("_")
+        return (name, unit) if unit in _UNITS else (self.name, "")
 
 
 Collect = Callable[[], Iterable[Family]]
@@ -72,6 +85,51 @@ class MetricsSettings:
     host: str
     port: int
     labels: Labels
+
+
+@attrs.frozen
+class PushSettings:
+    """Where metrics are pushed to, by OTLP over gRPC.
+
+    Args:
+        host, port: of the collector.
+        secure: whether the connection is secured by TLS.
+        headers: header fields that go with each call; they may hold secrets.
+        interval_seconds: from one push to the next.
+        timeout_seconds: for a connection, and for the answer to each call.
+        delta: counters and histograms tell what came since the push before, not since the start.
+        labels: added to every sample.
+    """
+
+    host: str
+    port: int
+    secure: bool
+    headers: tuple[tuple[str, str], ...] = attrs.field(repr=False)
+    interval_seconds: float
+    timeout_seconds: float
+    delta: bool
+    labels: Labels
+
+    @property
+    def authority(self) -> str:
+        """Host and port as they stand in an address."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@attrs.frozen
+class LogSettings:
+    """That metrics are written into the log.
+
+    Args:
+        interval_seconds: from one time to the next.
+        labels: added to every sample.
+    """
+
+    interval_seconds: float
+    labels: Labels
+
+
+ExportSettings = MetricsSettings | PushSettings | LogSettings
 
 
 def gauge(name: str, text: str, value: float) -> Family:
@@ -107,8 +165,8 @@ class Histogram:
         row[0][bisect.bisect_left(self._bounds, value)] += 1
         row[1][0] += value
 
-    def family(self, name: str, text: str) -> Family:
-        """Return everything observed so far."""
+    def family(self, name: str, text: str, instrument: tuple[str, str] | None = None) -> Family:
+        """Return everything observed so far; see :class:`Family`."""
         samples: list[Sample] = []
         for key, (buckets, total) in self._rows.items():
             labels, below = dict(key), 0
@@ -116,7 +174,7 @@ class Histogram:
                 below += count
                 samples.append(Sample(below, {**labels, "le": _bound(bound)}, "_bucket"))
             samples += [Sample(total[0], labels, "_sum"), Sample(below, labels, "_count")]
-        return Family(name, "histogram", text, samples)
+        return Family(name, "histogram", text, samples, instrument)
 
 
 def read_labels(text: str) -> dict[str, str]:

@@ -199,13 +199,18 @@ class ServerTls:
             log.warning("new certificate not taken, the one before counts", path=self._files.certificate, why=error)
 
 
-async def dial_tls(stream: ByteStream, context: ssl.SSLContext) -> ByteStream:
+async def dial_tls(stream: ByteStream, context: ssl.SSLContext, name: str | None = None) -> ByteStream:
     """Secure a connection that this side opened.
+
+    Args:
+        stream: the connection.
+        context: with which it is secured.
+        name: of the other side, for those who look at names; its address if not given.
 
     Raises:
         ConnectionError: the handshake failed.
     """
-    secured = trio.SSLStream(Transport(stream), context, server_hostname=stream.peer[0], https_compatible=True)
+    secured = trio.SSLStream(Transport(stream), context, server_hostname=name or stream.peer[0], https_compatible=True)
     try:
         await secured.do_handshake()
     except (trio.BrokenResourceError, ssl.SSLError) as error:

@@ -1,0 +1,76 @@
+"""Ways of metrics out of a server: an endpoint to scrape, pushes to a collector, or the log.
+
+Each way is imported only where it is asked for: their libraries take longer to import than a name server to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from understudy.runtime.clock import Clock
+from understudy.runtime.log import Logger
+from understudy.runtime.metrics import ExportSettings, MetricsSettings, Pieces, PushSettings
+from understudy.runtime.world import World
+
+
+class Exporter(Protocol):
+    """One way out."""
+
+    async def bind(self) -> None:
+        """Take what it needs. Raises ``ListenError``."""
+        ...
+
+    async def unbind(self) -> None:
+        """Give that back, where :meth:`run` never began."""
+        ...
+
+    async def run(self) -> None:
+        """Do it until cancelled; :meth:`bind` first."""
+        ...
+
+
+def make_exporter(world: World, settings: ExportSettings, collect: Pieces, meter: str) -> Exporter:
+    """Return the exporter that *settings* ask for.
+
+    Args:
+        world: network and clock.
+        settings: where metrics go.
+        collect: makes the families, in pieces.
+        meter: name of the instrumentation scope, as OpenTelemetry calls what measures.
+    """
+    if isinstance(settings, MetricsSettings):
+        from understudy.runtime.metrics_endpoint import MetricsEndpoint
+
+        return MetricsEndpoint(world, settings, collect)
+    if isinstance(settings, PushSettings):
+        from understudy.runtime.metrics_push import MetricsPush
+
+        return MetricsPush(world, settings, collect, meter)
+    from understudy.runtime.metrics_log import MetricsLog
+
+    return MetricsLog(world, settings, collect)
+
+
+async def repeat(clock: Clock, interval_seconds: float, run: Callable[[], Awaitable[object]], log: Logger) -> None:
+    """Run *run* at each interval until cancelled; its errors are logged, for metrics must never end a server.
+
+    Args:
+        clock: whose time it is.
+        interval_seconds: from the begin of one to the begin of the next; one that takes longer leaves some out.
+        run: what is done.
+        log: where errors go.
+    """
+    begin = clock.monotonic()
+    while True:
+        passed = (clock.monotonic() - begin) // interval_seconds
+        await clock.sleep_until(begin + (passed + 1) * interval_seconds)
+        await contained(run, log)
+
+
+async def contained(run: Callable[[], Awaitable[object]], log: Logger) -> None:
+    """Run *run*; an error of it is logged."""
+    try:
+        await run()
+    except Exception as error:
+        log.error("metrics could not be made", why=f"{type(error).__name__}: {error}", exc=error)
