@@ -10,6 +10,7 @@ from understudy.controller.raft.core import Timing
 from understudy.controller.raft.secret import SECRET_FILE_KEY
 from understudy.controller.raft.security import TlsFiles
 from understudy.remoting.access import ADMIN_KEY
+from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.remoting.netty_config import WAITING_KEYS, NettyServerConfig
 from understudy.remoting.shared_keys import refuse_lost
 from understudy.runtime.configuration import Count, Port, shown, with_values
@@ -127,6 +128,7 @@ def check(config: ControllerConfig) -> None:
     read_peers(config)
     timing(config)
     tls_files(config)
+    read_metrics_settings(config)
 
 
 def show(config: ControllerConfig) -> str:

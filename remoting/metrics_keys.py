@@ -96,7 +96,8 @@ def _push(keys: ExporterKeys, labels: Labels) -> PushSettings:
     target = keys.metrics_grpc_exporter_target.strip()
     found = read_target(target)
     if found is None:
-        raise ConfigError(f"{_TARGET}={printable(target[:200])}: expected {_EXPECTED}", _TARGET)
+        shown = target.rpartition("@")[2]  # what is before it may be secret
+        raise ConfigError(f"{_TARGET}={printable(shown)}: expected {_EXPECTED}", _TARGET)
     missing = [name for name, module in _LIBRARIES.items() if not _is_there(module)]
     if missing:
         raise ConfigError(
@@ -125,10 +126,12 @@ def read_target(text: str) -> tuple[str, int, bool] | None:
     scheme, slashes, rest = text.partition("://")
     if not slashes:
         scheme, rest = "https", text
+    if scheme.lower() not in _PORTS:
+        return None
     try:
         parts = urlsplit(f"//{rest}")
         port = parts.port if parts.port is not None else _PORTS[scheme.lower()]
-    except (ValueError, KeyError):
+    except ValueError:
         return None
     host = parts.hostname or ""
     if not _HOST.fullmatch(host) or not port or parts.path.strip("/") or "@" in rest or "?" in rest or "#" in rest:

@@ -34,6 +34,8 @@ ANSWER_BYTES = 64 * 1024
 """Largest answer."""
 
 _PREFIX_BYTES = 5
+_TYPE_AT = 3  # in a frame
+_GREETINGS = (b"\x04", b"")  # the first frame has settings; so little may have come that its type is not there yet
 _RECEIVE_BYTES = 64 * 1024
 _SHOWN_CHARACTERS = 200
 
@@ -78,6 +80,7 @@ class GrpcCalls:
         self._clock = clock
         self._stream = stream
         self._fixed = [(":method", "POST"), (":scheme", "https" if secure else "http"), (":authority", authority)]
+        self._greeted = False
         self._state = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self._state.local_settings = Settings(client=True, initial_values={SettingCodes.ENABLE_PUSH: 0})
         self._state.initiate_connection()
@@ -129,6 +132,9 @@ class GrpcCalls:
             data = await self._stream.receive_some(_RECEIVE_BYTES)
             if not data:
                 raise CallFailedError("the connection was closed instead of an answer")
+            if not self._greeted and data[_TYPE_AT : _TYPE_AT + 1] not in _GREETINGS:
+                raise CallFailedError("no HTTP/2 is spoken there")  # h2 would wait for the rest of a huge frame
+            self._greeted = True
             for event in state.receive_data(data):
                 self._take(event, number, answer)
         await self._stream.send_all(state.data_to_send())

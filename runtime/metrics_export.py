@@ -52,24 +52,26 @@ def make_exporter(world: World, settings: ExportSettings, collect: Pieces, meter
     return MetricsLog(world, settings, collect)
 
 
-async def repeat(clock: Clock, interval_seconds: float, run: Callable[[], Awaitable[object]], log: Logger) -> None:
-    """Run *run* at each interval until cancelled; its errors are logged, for metrics must never end a server.
+class Intervals:
+    """When to do something again; what takes longer than an interval leaves some out.
 
     Args:
         clock: whose time it is.
-        interval_seconds: from the begin of one to the begin of the next; one that takes longer leaves some out.
-        run: what is done.
-        log: where errors go.
+        seconds: from the begin of one to the begin of the next.
     """
-    begin = clock.monotonic()
-    while True:
-        passed = (clock.monotonic() - begin) // interval_seconds
-        await clock.sleep_until(begin + (passed + 1) * interval_seconds)
-        await contained(run, log)
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._begin = clock.monotonic()
+
+    def left_seconds(self) -> float:
+        """Return how long it is until the next."""
+        return self._seconds - (self._clock.monotonic() - self._begin) % self._seconds
 
 
 async def contained(run: Callable[[], Awaitable[object]], log: Logger) -> None:
-    """Run *run*; an error of it is logged."""
+    """Run *run*; its errors are logged in *log*, for metrics must never end a server."""
     try:
         await run()
     except Exception as error:

@@ -6,7 +6,7 @@ import trio
 
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import PIECE_SAMPLES, LogSettings, Pieces
-from understudy.runtime.metrics_export import repeat
+from understudy.runtime.metrics_export import Intervals, contained
 from understudy.runtime.pace import Pace
 from understudy.runtime.world import World
 
@@ -38,7 +38,11 @@ class MetricsLog:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        await repeat(self._world.clock, self._settings.interval_seconds, self._write, log)
+        clock = self._world.clock
+        intervals = Intervals(clock, self._settings.interval_seconds)
+        while True:
+            await clock.sleep(intervals.left_seconds())
+            await contained(self._write, log)
 
     async def _write(self) -> None:
         async with Pace(self._world) as pace:

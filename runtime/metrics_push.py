@@ -13,10 +13,11 @@ import ssl
 
 import trio
 
+from understudy.runtime.background import open_shielded
 from understudy.runtime.grpc_calls import CallFailedError, GrpcCalls
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Pieces, PushSettings
-from understudy.runtime.metrics_export import contained, repeat
+from understudy.runtime.metrics_export import Intervals, contained
 from understudy.runtime.network import ByteStream
 from understudy.runtime.otlp import METHOD, ExportRequest, Told, rejected
 from understudy.runtime.pace import Pace
@@ -65,13 +66,29 @@ class MetricsPush:
 
     async def run(self) -> None:
         """Push until cancelled, and once more then."""
+        stopping, done = trio.Event(), trio.Event()
+        async with (
+            open_shielded() as tasks
+        ):  # what is under way goes on: a collector that has taken it must not get it twice
+            tasks.start_soon(self._push_all, stopping, done)
+            try:
+                await trio.sleep_forever()
+            finally:
+                stopping.set()
+                with self._world.clock.move_on_after(self._settings.timeout_seconds) as scope:
+                    scope.shield = True
+                    await done.wait()
+
+    async def _push_all(self, stopping: trio.Event, done: trio.Event) -> None:
         clock = self._world.clock
-        try:
-            await repeat(clock, self._settings.interval_seconds, self._push, log)
-        finally:
-            with clock.move_on_after(self._settings.timeout_seconds) as scope:
-                scope.shield = True
-                await contained(self._push, log)
+        intervals = Intervals(clock, self._settings.interval_seconds)
+        last = False
+        while not last:
+            with clock.move_on_after(intervals.left_seconds()):
+                await stopping.wait()
+            last = stopping.is_set()
+            await contained(self._push, log)
+        done.set()
 
     async def _push(self) -> None:
         requests = await self._make()

@@ -102,14 +102,14 @@ class TestSettings:
         text = (
             "controllerStorPath=/x\nlistenPort=9876\nkvConfigPath=/k\nsupportActingMaster=true\n"
             "jRaftInitConf=h:1\ncontrollerDeployedStandAlone=true\nenableControllerInNamesrv=true\n"
-            "mappedFileSize=1073741824\nmetricsInDelta=true\nserverWorkerThreads=4\n"
+            "mappedFileSize=1073741824\nisProcessReadEvent=true\nserverWorkerThreads=4\n"
         )
         values = parse_properties(text, "file")
         said = [
             "file:1: unknown key controllerStorPath is ignored, the nearest known key is controllerStorePath",
             f"file:5: jRaftInitConf has no effect here: {KIND}",
             f"file:6: controllerDeployedStandAlone has no effect here: {NO_EFFECT['controllerDeployedStandAlone']}",
-            f"file:9: metricsInDelta has no effect here: {NO_EFFECT['metricsInDelta']}",
+            f"file:9: isProcessReadEvent has no effect here: {NO_EFFECT['isProcessReadEvent']}",
             f"file:10: serverWorkerThreads has no effect here: {NO_EFFECT['serverWorkerThreads']}",
         ]
         assert unused_keys(values, read_config(values)) == said

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from understudy.namesrv.config import MetricsKeys
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.exposition import exposition_pieces
 from understudy.runtime.http_server import Answer, HttpLimits, HttpServer, Request
@@ -74,17 +75,20 @@ class TestText:
 
 class TestSettings:
     def test_the_references_keys_are_read(self) -> None:
-        settings, warning = read_metrics_settings("PROM", "", 5557, "zone:a, rack:b")
+        keys = MetricsKeys(metrics_exporter_type="PROM", metrics_label="zone:a, rack:b")
+        settings, warning = read_metrics_settings(keys)
         assert (settings, warning) == (MetricsSettings("0.0.0.0", 5557, {"zone": "a", "rack": "b"}), "")
-        assert read_metrics_settings("2", "127.0.0.1", 1, "")[0] == MetricsSettings("127.0.0.1", 1, {})
-        assert read_metrics_settings("DISABLE", "", 5557, "") == (None, "")
+        keys = MetricsKeys(
+            metrics_exporter_type="2", metrics_prom_exporter_host="127.0.0.1", metrics_prom_exporter_port=1
+        )
+        assert read_metrics_settings(keys)[0] == MetricsSettings("127.0.0.1", 1, {})
+        assert read_metrics_settings(MetricsKeys()) == (None, "")
 
-    def test_what_is_not_there_is_said_and_what_is_wrong_is_refused(self) -> None:
-        assert "OTLP_GRPC is not there: use PROM" in read_metrics_settings("OTLP_GRPC", "", 1, "")[1]
+    def test_what_is_wrong_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="metricsExporterType=MAYBE is none of DISABLE, OTLP_GRPC, PROM, LOG"):
-            read_metrics_settings("MAYBE", "", 1, "")
+            read_metrics_settings(MetricsKeys(metrics_exporter_type="MAYBE"))
         with pytest.raises(ConfigError, match="metricsLabel: 'zone' is not of the form name:value"):
-            read_metrics_settings("PROM", "", 1, "zone")
+            read_metrics_settings(MetricsKeys(metrics_exporter_type="PROM", metrics_label="zone"))
         assert read_labels("") == {}
 
 

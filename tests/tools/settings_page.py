@@ -50,7 +50,8 @@ the pages of their subjects. A value that a key cannot have stops the start with
 `-p` of a program prints every key with the value that a file gives it.
 
 * *live*: `mqadmin updateBrokerConfig`, `updateNamesrvConfig` or `updateControllerConfig` changes it, and it counts at
-  once; sizes of pools and of what waits for them (`...ThreadPoolNums`, `...QueueCapacity`) at the next start.
+  once; sizes of pools and of what waits for them (`...ThreadPoolNums`, `...QueueCapacity`), and where metrics go
+  (`metrics...`, `metric...`), at the next start.
 * *start*: it is refused over the network, or counts at the next start.
 * *file*: it is changed in the file alone.
 """
