@@ -89,11 +89,6 @@ class Told:
         self._begin_ns = begin_ns
         self._marks: dict[Key, Mark] = {}
 
-    @property
-    def series(self) -> int:
-        """How many are remembered."""
-        return len(self._marks)
-
     def take(self, request: ExportRequest) -> None:
         """Remember a request that the collector has taken."""
         self._marks.update(request.marks)

@@ -142,11 +142,14 @@ def test_many_series_are_several_requests_of_which_each_counts_alone() -> None:
 
 def test_series_that_are_gone_are_forgotten() -> None:
     by = Told("m", {}, False, BEGIN)
-    told(*(counter(f"a{number}_total", "", 3) for number in range(10)), by=by, at=2_000)
-    assert 10 == by.series
-    for at in (3_000, 4_000):
-        told(*(counter(f"b{at}_{number}_total", "", 3) for number in range(10)), by=by, at=at, taken=False)
-        assert 0 == by.series
+    old, other = counter("old_total", "", 9), gauge("other", "", 1)
+    told(old, by=by, at=2_000)
+    # while a refused round has it, it is remembered
+    told(old, by=by, at=3_000, taken=False)
+    assert {(2_000, 4_000)} == times(only(told(counter("old_total", "", 2), by=by, at=4_000)))
+    # once a round lacks it, it is not, even if nothing of that round was taken
+    told(other, by=by, at=5_000, taken=False)
+    assert {(BEGIN, 6_000)} == times(only(told(counter("old_total", "", 1), by=by, at=6_000)))
 
 
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=4))
