@@ -35,6 +35,9 @@ from scenario_members import Broker, NameServer
 class GroupRoom:
     """A group and its name servers."""
 
+    def close(self) -> None:
+        """There is nothing to end: it is all values."""
+
     def __init__(self, words: Sequence[str]) -> None:
         without = frozenset(map(int, words[4:])) if words[3:4] == ["without"] else frozenset[int]()
         self._group = Group(int(words[0]), int(words[2]), without_acting=without)

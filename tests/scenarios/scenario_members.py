@@ -74,6 +74,9 @@ class Transcript:
         self.now = 0.0
         self.lines: list[str] = []
 
+    def close(self) -> None:
+        """There is nothing to end: it is all values."""
+
     def note(self, text: str) -> None:
         self.lines.append(f"{self.now:>3.0f}s  {text}")
 
