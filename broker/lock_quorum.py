@@ -6,7 +6,7 @@ the queue until they run out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 
@@ -24,24 +24,39 @@ class LockResult:
 
     Attributes:
         granted: the queues the client holds now, in the order asked for.
-        returned: the queues that too few replicas granted; every grant of them is given back everywhere.
+        refused: the queues that too few replicas granted.
+        returned: those of them that are given back everywhere.
+        open: the queues of which that depends on replicas that have not answered yet.
     """
 
     granted: tuple[Queue, ...]
+    refused: tuple[Queue, ...]
     returned: tuple[Queue, ...]
+    open: tuple[Queue, ...] = ()
 
 
-def decide(asked: Sequence[Queue], grants: Mapping[str, Iterable[Queue]], quorum: int) -> LockResult:
+def decide(
+    asked: Sequence[Queue],
+    grants: Mapping[str, Iterable[Queue]],
+    quorum: int,
+    held: Collection[Queue] = (),
+    waiting: int = 0,
+) -> LockResult:
     """Count the grants.
 
     Args:
         asked: what the client wants.
         grants: replica to the queues it granted; a replica that did not answer is missing.
         quorum: how many replicas must grant a queue.
+        held: queues that the client held before. It may go on for a while without learning that they were refused, so
+            nobody else gets them before its lock has run out.
+        waiting: how many replicas may still answer.
     """
     sets = [frozenset(granted) for granted in grants.values()]
     votes = {queue: sum(queue in granted for granted in sets) for queue in asked}
     return LockResult(
         tuple(queue for queue in asked if votes[queue] >= quorum),
-        tuple(queue for queue in asked if 0 < votes[queue] < quorum),
+        tuple(queue for queue in asked if votes[queue] + waiting < quorum),
+        tuple(queue for queue in asked if 0 < votes[queue] < quorum - waiting and queue not in held),
+        tuple(queue for queue in asked if votes[queue] < quorum <= votes[queue] + waiting),
     )

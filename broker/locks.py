@@ -65,6 +65,22 @@ class QueueLocks:
                 granted.append(queue)
         return granted
 
+    def holding(
+        self, group: str, client_id: str, queues: Iterable[Queue], now_ms: int
+    ) -> Generator[None, None, frozenset[Queue]]:
+        """Find in steps which of *queues* the client holds already.
+
+        Args:
+            group, client_id, queues, now_ms: as of :meth:`lock`.
+        """
+        found: list[Queue] = []
+        for number, queue in enumerate(queues):
+            if number and number % QUEUES_OF_A_STEP == 0:
+                yield
+            if self.owner(group, queue, now_ms) == client_id:
+                found.append(queue)
+        return frozenset(found)
+
     def unlock(self, group: str, client_id: str, queues: Iterable[Queue]) -> None:
         """Give back those of *queues* that *client_id* owns; others' locks stay."""
         run_steps(self.unlocking(group, client_id, queues))

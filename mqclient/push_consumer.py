@@ -33,6 +33,9 @@ from understudy.runtime.world import World
 
 log = get_logger("mqclient.push_consumer")
 
+LOCK_AGAIN_MS = 1_000
+"""How long to wait when a broker did not answer for its locks: another one may act for it before they run out."""
+
 
 class PushConsumer:
     """A consumer with a listener. Make it with :func:`open_push_consumer`.
@@ -210,8 +213,10 @@ class PushConsumer:
             await self.persist()
 
     async def _renew_locks(self) -> None:
+        pause_ms = self.options.lock_ms
         while True:
-            await self._clock.sleep(self.options.lock_ms / 1000)
+            await self._clock.sleep(pause_ms / 1000)
+            pause_ms = self.options.lock_ms
             mine = {
                 queue: held for queue, held in self._held.items() if held.locked_at is not None and not held.dropped
             }
@@ -223,6 +228,8 @@ class PushConsumer:
                 elif queue in answer.refused or self.locks.expired(assigned.locked_at, self._clock.monotonic()):
                     log.warning("lock lost", group=self.group, queue=queue)
                     await self.revoke(queue)
+                else:  # its broker was silent: the lock still holds, and who answers in its place may grant it again
+                    pause_ms = min(pause_ms, LOCK_AGAIN_MS)
 
     async def close(self) -> None:
         """Stop pulling, wait a bounded time for listeners, store the progress, release locks and sign off."""

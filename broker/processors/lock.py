@@ -1,7 +1,9 @@
 """Queue locks of ordered consumers (41, 42), granted by this broker alone or by a majority of its group.
 
 With ``lockInStrictMode`` a lock outlives any one replica: a slave that begins to act has granted it too, or a majority
-without the dead master can. A request that fails to reach the majority leaves nothing locked behind.
+without the dead master can. A request that fails to reach the majority leaves nothing locked that was not locked before.
+Whoever does not answer is waited for only as long as it matters: clients wait for a second, and one replica of a majority
+may be silent.
 
 Source: AdminBrokerProcessor.java.
 """
@@ -17,7 +19,7 @@ import trio
 
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
-from understudy.broker.lock_quorum import decide, quorum_of
+from understudy.broker.lock_quorum import LockResult, decide, quorum_of
 from understudy.broker.locks import Queue, QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.format.json_dialect import JsonError, dump_pieces, dumps, join_in_steps
@@ -34,12 +36,19 @@ from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("broker.lock")
 
 LANE = "lock quorum"
-REPLICA_TIMEOUT_MS = 1_000
+REPLICA_TIMEOUT_MS = 600
+"""How long a replica may take to grant; with the next one less than the second that clients wait.
+
+Differs: the reference asks for a second and waits for all, so that a silent replica costs every client its answer.
+"""
+TAKE_BACK_TIMEOUT_MS = 300
+"""How long one may take to take back what was granted."""
 AT_ONCE = 512
 """Queues of a request that is carried out in one piece."""
 
@@ -123,25 +132,47 @@ class LockProcessor:
 
     async def _lock_by_majority(self, connection: Connection, command: Command) -> Command:
         parts, asked = self._parts, asked_of(command)
+        async with Pace(parts.world) as pace:
+            now_ms = parts.world.clock.wall_ms()
+            held = await pace.run(parts.locks.holding(asked.group, asked.client_id, asked.queues, now_ms))
         own = await self._locked(asked)
-        grants: dict[str, list[Queue]] = {parts.identity.address: own}
-        if own:
-            body = await self._body(attrs.evolve(asked, queues=own))
-            async with trio.open_nursery() as nursery:
-                for address in self._others():
-                    nursery.start_soon(self._lock_at, address, body, grants)
-        result = await parts.world.threads.run(partial(decide, asked.queues, grants, self._quorum))
-        if result.returned:
-            returned = attrs.evolve(asked, queues=list(result.returned))
+        result = await self._decided(attrs.evolve(asked, queues=own), held) if own else decide((), {}, 1)
+        if result.refused:
             log.info(
                 "too few replicas granted the lock",
                 group=asked.group,
                 client=asked.client_id,
-                queues=len(result.returned),
+                queues=len(result.refused),
             )
+        if result.returned:
+            returned = attrs.evolve(asked, queues=list(result.returned))
             await self._unlocked(returned)
             await self._tell_others(returned)
         return await self._answer(command, result.granted)
+
+    async def _decided(self, asked: Asked, held: frozenset[Queue]) -> LockResult:
+        """Ask the other replicas for what is locked here, until no answer that is missing could change anything."""
+        grants: dict[str, list[Queue]] = {self._parts.identity.address: asked.queues}
+        body, others, answered = await self._body(asked), self._others(), Signal()
+        waiting = len(others)
+
+        async def ask(address: str) -> None:
+            nonlocal waiting
+            await self._lock_at(address, body, grants)
+            waiting -= 1
+            answered.set()
+
+        async with trio.open_nursery() as nursery:
+            for address in others:
+                nursery.start_soon(ask, address)
+            handled = 0
+            while True:
+                count = partial(decide, asked.queues, dict(grants), self._quorum, held, waiting)
+                result = await self._parts.world.threads.run(count)
+                if not result.open:
+                    nursery.cancel_scope.cancel()  # what one of them grants yet ends with the client's other locks
+                    return result
+                handled = await answered.wait(handled)
 
     async def _unlock_everywhere(self, connection: Connection, command: Command) -> Command:
         await self._unlocked(asked_of(command))
@@ -187,7 +218,7 @@ class LockProcessor:
         async def tell(address: str) -> None:
             command = request(RequestCode.UNLOCK_BATCH_MQ, {}, body)
             try:
-                await self._parts.client.invoke(address, command, REPLICA_TIMEOUT_MS)
+                await self._parts.client.invoke(address, command, TAKE_BACK_TIMEOUT_MS)
             except RemotingError as error:
                 log.info("a replica was not told of an unlock", address=address, why=error)
 
