@@ -26,12 +26,15 @@ class LockResult:
         granted: the queues the client holds now, in the order asked for.
         refused: the queues that too few replicas granted.
         returned: those of them that are given back everywhere.
+        unclear: those of the refused queues that the client held before, and that silent replicas may have granted. It
+            must not be told that it has lost them: it would give up what nobody else can have.
         open: the queues of which that depends on replicas that have not answered yet.
     """
 
     granted: tuple[Queue, ...]
     refused: tuple[Queue, ...]
     returned: tuple[Queue, ...]
+    unclear: tuple[Queue, ...] = ()
     open: tuple[Queue, ...] = ()
 
 
@@ -41,6 +44,7 @@ def decide(
     quorum: int,
     held: Collection[Queue] = (),
     waiting: int = 0,
+    silent: int = 0,
 ) -> LockResult:
     """Count the grants.
 
@@ -51,6 +55,7 @@ def decide(
         held: queues that the client held before. It may go on for a while without learning that they were refused, so
             nobody else gets them before its lock has run out.
         waiting: how many replicas may still answer.
+        silent: how many were asked and will not.
     """
     sets = [frozenset(granted) for granted in grants.values()]
     votes = {queue: sum(queue in granted for granted in sets) for queue in asked}
@@ -58,5 +63,6 @@ def decide(
         tuple(queue for queue in asked if votes[queue] >= quorum),
         tuple(queue for queue in asked if votes[queue] + waiting < quorum),
         tuple(queue for queue in asked if 0 < votes[queue] < quorum - waiting and queue not in held),
+        tuple(q for q in asked if votes[q] + waiting < quorum <= votes[q] + waiting + silent and q in held),
         tuple(queue for queue in asked if votes[queue] < quorum <= votes[queue] + waiting),
     )

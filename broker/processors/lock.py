@@ -1,9 +1,9 @@
 """Queue locks of ordered consumers (41, 42), granted by this broker alone or by a majority of its group.
 
 With ``lockInStrictMode`` a lock outlives any one replica: a slave that begins to act has granted it too, or a majority
-without the dead master can. A request that fails to reach the majority leaves nothing locked that was not locked before.
-Whoever does not answer is waited for only as long as it matters: clients wait for a second, and one replica of a majority
-may be silent.
+without the dead master can. A request that fails to reach the majority leaves nothing locked that was not locked
+before. Whoever does not answer is waited for only as long as it matters: clients wait for a second, and one replica of
+a majority may be silent.
 
 Source: AdminBrokerProcessor.java.
 """
@@ -49,6 +49,7 @@ Differs: the reference asks for a second and waits for all, so that a silent rep
 """
 TAKE_BACK_TIMEOUT_MS = 300
 """How long one may take to take back what was granted."""
+_UNCLEAR = "too few replicas answer; what is locked stays locked until it runs out; ask again, also at another replica"
 AT_ONCE = 512
 """Queues of a request that is carried out in one piece."""
 
@@ -148,6 +149,8 @@ class LockProcessor:
             returned = attrs.evolve(asked, queues=list(result.returned))
             await self._unlocked(returned)
             await self._tell_others(returned)
+        if result.unclear:
+            return response(command, ResponseCode.SYSTEM_ERROR, _UNCLEAR)
         return await self._answer(command, result.granted)
 
     async def _decided(self, asked: Asked, held: frozenset[Queue]) -> LockResult:
@@ -167,7 +170,8 @@ class LockProcessor:
                 nursery.start_soon(ask, address)
             handled = 0
             while True:
-                count = partial(decide, asked.queues, dict(grants), self._quorum, held, waiting)
+                silent = len(others) - waiting - (len(grants) - 1)
+                count = partial(decide, asked.queues, dict(grants), self._quorum, held, waiting, silent)
                 result = await self._parts.world.threads.run(count)
                 if not result.open:
                     nursery.cancel_scope.cancel()  # what one of them grants yet ends with the client's other locks
