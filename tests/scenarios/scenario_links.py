@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from scenario_members import Broker, NameServer, Transcript
 
 from understudy.broker import lock_quorum
@@ -44,19 +42,22 @@ class Links(Transcript):
 
     def lock(self, client: str, queue: str, broker: Broker) -> None:
         """Ask *broker* for a lock that a majority must grant."""
-        grants: Mapping[str, list[tuple[str, str, int]]] = {}
+        grants: dict[str, list[tuple[str, str, int]]] = {}
         key = ("orders", "g0", int(queue))
+        held = [key] if broker.locks.get(queue) == client else []
+        silent = 0
         for other in self.brokers:
-            answers = other is broker or self._reachable(broker, other.address) is not None
-            if answers and other.locks.get(queue, client) == client:
+            if other is not broker and self._reachable(broker, other.address) is None:
+                silent += other.broker_id in (broker.view.members or {})
+            elif other.locks.get(queue, client) == client:
                 other.locks[queue] = client
-                grants = {**grants, other.name: [key]}
+                grants[other.name] = [key]
         quorum = lock_quorum.quorum_of(len(self.brokers))
-        result = lock_quorum.decide([key], grants, quorum)
+        result = lock_quorum.decide([key], grants, quorum, held, silent=silent)
         if result.returned:
             for name in grants:
                 del self.brokers[int(name)].locks[queue]
-        verdict = "granted" if result.granted else "refused"
+        verdict = "granted" if result.granted else "kept" if result.unclear else "refused"
         self.note(f"queue {queue}: {verdict}, {len(grants)} of {len(self.brokers)} grant it, {quorum} must")
 
     def _complete_log(self, broker: Broker, members: tuple[Member, ...]) -> None:
