@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.arrivals import Arrivals
 from understudy.broker.broadcast import BroadcastOffsets
+from understudy.broker.catalog import Catalog
 from understudy.broker.clients import ConsumerTable, ProducerTable
 from understudy.broker.conditions import Conditions
 from understudy.broker.config import BrokerOptions, delay_levels_ms
 from understudy.broker.deferred_service import DeferredService
 from understudy.broker.delay_progress import ScheduleProgress
+from understudy.broker.delay_rules import DelayRules
 from understudy.broker.first_read_questions import FirstReadQuestions
 from understudy.broker.first_reads import FirstReads
 from understudy.broker.groups import GroupTable
@@ -32,6 +34,7 @@ from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import exporter_of
 from understudy.broker.name_server_heartbeats import NameServerHeartbeats
+from understudy.broker.node import Node
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.parts import admission_parts, member_parts, pull_parts, send_parts, transaction_parts
 from understudy.broker.persistence import Persistence
@@ -41,8 +44,11 @@ from understudy.broker.ports import Ports
 from understudy.broker.presence import Presence
 from understudy.broker.processors.members import MemberProcessor
 from understudy.broker.processors.pull import PullProcessor
+from understudy.broker.processors.pull_broadcast import BroadcastPulls
+from understudy.broker.processors.pull_subscriptions import Subscriptions
 from understudy.broker.processors.send import SendProcessor
 from understudy.broker.processors.send_admission import Admission
+from understudy.broker.processors.stored_answer import StoredAnswers
 from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.redelivery import OwnLog
 from understudy.broker.registration import Registration
@@ -56,6 +62,7 @@ from understudy.broker.session import OpenRules, RoleSession
 from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import store_settings
+from understudy.broker.subscribers import Subscribers
 from understudy.broker.timer.service import TimerService
 from understudy.broker.topics import TopicConfig, TopicTable, has_batch_queues
 from understudy.broker.transactions.service import Transactions
@@ -85,6 +92,7 @@ class Broker:
     Attributes:
         world, options, store, client: as given.
         identity: names and addresses with the real ports, and the role.
+        node, catalog, subscribers, delays, stored: records of what belongs together, which handlers share.
         topics, groups, offsets, broadcasts, producers, consumers, locks, hold, stats, schedule_progress: the tables.
         conditions, consumer_filters: of subscriptions that are no set of tags: compiled ones, and the record of them.
         arrivals: who is told of messages that became readable.
@@ -129,6 +137,7 @@ class Broker:
         self.world = world
         self.options = options
         self.identity = ports.identity
+        self.node = Node(self.identity, options, world)
         self.server = ports.server
         self.fast_server = ports.fast_server
         self.replication = ports.replication
@@ -141,6 +150,7 @@ class Broker:
         self.sync_flush = keys.flush_disk_type == "SYNC_FLUSH"
         self.topics = TopicTable(now_ms)
         self.groups = GroupTable(now_ms)
+        self.catalog = Catalog(self.topics, self.groups)
         self.groups.auto_create = lambda: config.auto_create_subscription_group
         self.groups.create_system = lambda: config.enable_create_sys_group
         self.offsets = OffsetTable(now_ms, config.consumer_offset_update_version_step)
@@ -155,6 +165,7 @@ class Broker:
         self.locks = QueueLocks()
         self.conditions = Conditions(lambda: config.enable_property_filter)
         self.consumer_filters = consumer_filters_of(self)
+        self.subscribers = Subscribers(self.consumers, self.conditions, self.consumer_filters)
         self.hold = PullHold(world.clock, lambda: config.pull_thread_pool_queue_capacity, world.load.parked)
         self.arrivals = Arrivals(self.hold.parked, self.hold.arrived)
         self.stats = BrokerStatistics(world.clock, config.broker_cluster_name)
@@ -163,6 +174,7 @@ class Broker:
         self.own_log = OwnLog(world.clock, store, self.replication, keys)
         self.timing = TimerService(world, store, keys, self.own_log, self._delivered)
         self.timer = self.timing.timer
+        self.delays = DelayRules(len(self.delay_levels_ms), self.timer.door)
         self.orders = OrderTable(now_ms)
         self.acting_pops = acting_pops_of(self)
         self.request_modes = RequestModeTable()
@@ -187,6 +199,7 @@ class Broker:
             copied=self.replication.copied,
             copies_timeout_ms=lambda: keys.slave_timeout,
         )
+        self.stored = StoredAnswers(self.identity, keys, self.acknowledgements, self.replication)
         self.replication.open(store)
         self.replication.begin()
         self.replication.copies_changed.append(self.acknowledgements.settle)
@@ -246,7 +259,9 @@ class Broker:
         self.arrivals.listen(self.pops.log.topic, self.pops.queues.arrived)
         store.arrived.append(self.arrivals.arrived)
         self.send = SendProcessor(send_parts(self), Admission(admission_parts(self)))
-        self.pull = PullProcessor(pull_parts(self))
+        subscriptions = Subscriptions(world.clock, self.groups, self.subscribers)
+        broadcasting = BroadcastPulls(config, store, self.consumers, self.broadcasts)
+        self.pull = PullProcessor(pull_parts(self), subscriptions, broadcasting)
         self.members = MemberProcessor(member_parts(self))
         self.hold.answer = self.pull.again
         register_handlers(self)

@@ -25,6 +25,7 @@ from understudy.broker.processors.recall import RecallProcessor
 from understudy.broker.processors.reply import LANE as REPLY_LANE
 from understudy.broker.processors.reply import ReplyProcessor
 from understudy.broker.processors.send_back import SendBackProcessor
+from understudy.broker.processors.send_back_copies import RetryCopies
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.limits import LaneLimits
 
@@ -52,7 +53,9 @@ def register_handlers(broker: Broker) -> None:
     server, config = broker.server, broker.options.broker
     for processor in (
         broker.send,
-        SendBackProcessor(send_back_parts(broker)),
+        SendBackProcessor(
+            send_back_parts(broker), RetryCopies(broker.node, broker.groups, broker.store, broker.delays)
+        ),
         ReplyProcessor(reply_parts(broker)),
         RecallProcessor(recall_parts(broker)),
         broker.pull,

@@ -14,16 +14,16 @@ from understudy.broker.pop.acting import ack_of
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.recovery import GroupQueue, newest_points, note_handed_out, points_from, set_back
-from understudy.broker.pop.returned import Returned
 from understudy.broker.pop.revive import ReviveParts, ReviveQueues, ReviveTarget
 from understudy.broker.pop.revive_log import AHEAD_MS, CheckPoint, Entry, entry_of
+from understudy.broker.pop.state import PopState
 from understudy.broker.pop.taking import Taker
 from understudy.broker.pop.waiting import PopHold, WaitingPop
 from understudy.broker.processors.ack import AckParts, AckProcessor
 from understudy.broker.processors.change_invisible import InvisibleTimeProcessor
 from understudy.broker.processors.pop import PopParts, PopProcessor
-from understudy.broker.processors.pop_questions import NOTIFICATION, PopQuestions
-from understudy.broker.processors.stored_answer import StoredAnswers
+from understudy.broker.processors.pop_admission import PopAdmission
+from understudy.broker.processors.pop_questions import NOTIFICATION, PopQuestions, QuestionParts
 from understudy.broker.storage import config_path
 from understudy.broker.timer.request import TIMER_QUEUE
 from understudy.format.names import TIMER_TOPIC
@@ -78,59 +78,37 @@ class Pops:
             world.load.parked,
         )
         self.moving = Moving(world.clock, config, broker.offsets, self.log, broker.stats)
+        state = PopState(broker.offsets, self.orders, self.log, self.moving, broker.stats)
         self._parts = ReviveParts(
-            identity=broker.identity,
-            config=config,
-            clock=world.clock,
+            node=broker.node,
             store=store,
-            topics=broker.topics,
-            groups=broker.groups,
-            offsets=broker.offsets,
-            log=self.log,
+            catalog=broker.catalog,
+            state=state,
             acting=self.acting,
-            stats=broker.stats,
-            returned=Returned(store),
             timer_behind=self._timer_behind,
         )
         self.queues = ReviveQueues(self._parts)
         self.revive = DeferredService(world.clock, self.queues, self._target(broker.session.rules))
         self.queues.announce = self.revive.arrived
-        parts = PopParts(
-            identity=broker.identity,
-            options=broker.options,
-            world=world,
-            random=world.random,
-            store=store,
-            topics=broker.topics,
-            groups=broker.groups,
-            offsets=broker.offsets,
-            orders=self.orders,
-            log=self.log,
-            moving=self.moving,
-            hold=self.hold,
-            presence=broker.presence,
+        admission = PopAdmission(broker.catalog, broker.presence, self.serves)
+        pops = PopParts(
+            node=broker.node,
+            admission=admission,
             conditions=broker.conditions,
-            stats=broker.stats,
-            serves=self.serves,
             taker=Taker(store, broker.offsets, self.orders, self.moving, config, set()),
+            state=state,
+            hold=self.hold,
         )
         acks = AckParts(
-            identity=broker.identity,
-            options=broker.options,
-            world=world,
+            node=broker.node,
+            admission=admission,
             store=store,
-            topics=broker.topics,
-            offsets=broker.offsets,
-            orders=self.orders,
-            log=self.log,
-            moving=self.moving,
+            state=state,
             hold=self.hold,
-            presence=broker.presence,
-            stats=broker.stats,
-            serves=self.serves,
-            stored=StoredAnswers(broker.identity, broker.options.store, broker.acknowledgements, broker.replication),
+            stored=broker.stored,
         )
-        self._pop, self._questions = PopProcessor(parts), PopQuestions(parts)
+        self._pop = PopProcessor(pops)
+        self._questions = PopQuestions(QuestionParts(broker.node, admission, store, state, self.hold))
         self._others = AckProcessor(acks), InvisibleTimeProcessor(acks)
         self.hold.answer = self._again
 
@@ -174,7 +152,7 @@ class Pops:
             self._pop.again(parked)
 
     def _target(self, rules: RoleRules) -> ReviveTarget:
-        return ReviveTarget(self._parts, rules, rules.read_elsewhere, self.moving.in_flight)
+        return ReviveTarget(self._parts, rules, rules.read_elsewhere, self.queues.returned)
 
     def change_role(self, rules: RoleRules) -> None:
         """Serve the next role: what is due goes where *rules* say, and who waits learns of it."""

@@ -7,43 +7,27 @@ AllocateMessageQueueAveragelyByCircle.java.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from understudy.broker.admin.answers import body_object, json_answer, long_json_answer, queue_value
-from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.admin.cluster_queues import ClusterQueues, Queue
+from understudy.broker.catalog import Catalog
 from understudy.broker.clients import ConsumerTable
-from understudy.broker.groups import GroupTable
-from understudy.broker.identity import Identity
+from understudy.broker.node import Node
 from understudy.broker.request_modes import POP, PULL, RequestMode, RequestModeTable
-from understudy.broker.topics import TopicTable
-from understudy.format import json_dialect, names
-from understudy.remoting.bodies import json_value
-from understudy.remoting.client import RemotingClient
+from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, request, response
+from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
-from understudy.runtime.world import World
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
-log = get_logger("broker.assignment")
-
-ROUTE_LIMIT = 10_000
-"""Most topics whose route is remembered."""
-ROUTE_TIMEOUT_MS = 3_000
-QUEUES_OF_A_PIECE = 1_000
-"""Named before others may have their turn."""
-
-Queue = tuple[str, str, int]
-"""Topic, broker name and queue id; their order is the reference's order of queues."""
 Strategy = Callable[[str, Sequence[Queue], Sequence[str]], list[Queue]]
 
 
@@ -52,38 +36,28 @@ class AssignmentParts:
     """What of a broker is needed to share queues among consumers.
 
     Attributes:
-        identity: names, addresses and role.
-        config: read at each request.
-        world: its clock and threads, and turns for large answers.
-        client: connections to name servers.
-        name_servers: returns their addresses.
-        topics, groups, modes, consumers: the tables.
+        node: who it is, its settings and its world.
+        catalog: topics and groups.
+        modes, consumers: the tables.
+        queues: of topics in the whole cluster.
     """
 
-    identity: Identity
-    config: BrokerConfig
-    world: World
-    client: RemotingClient
-    name_servers: Callable[[], Sequence[str]]
-    topics: TopicTable
-    groups: GroupTable
+    node: Node
+    catalog: Catalog
     modes: RequestModeTable
     consumers: ConsumerTable[Connection]
+    queues: ClusterQueues
 
 
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer assignment requests of *broker* on *server*."""
     handlers = AssignmentAdmin(
         AssignmentParts(
-            identity=broker.identity,
-            config=broker.options.broker,
-            world=broker.world,
-            client=broker.client,
-            name_servers=lambda: broker.registration.name_servers,
-            topics=broker.topics,
-            groups=broker.groups,
+            node=broker.node,
+            catalog=broker.catalog,
             modes=broker.request_modes,
             consumers=broker.consumers,
+            queues=ClusterQueues(broker.node, broker.topics, broker.client, lambda: broker.registration.name_servers),
         )
     )
     server.register_async(RequestCode.QUERY_ASSIGNMENT, handlers.query, kind="assignment")
@@ -95,7 +69,7 @@ class AssignmentAdmin:
 
     def __init__(self, parts: AssignmentParts) -> None:
         self._parts = parts
-        self._routes: dict[str, tuple[float, list[Queue]]] = {}
+        self._config = parts.node.options.broker
 
     async def query(self, connection: Connection, command: Command) -> Command:
         """Return the queues of one client (400); an empty object when nothing can be said."""
@@ -103,14 +77,14 @@ class AssignmentAdmin:
         topic, group, client_id = (str(body.get(key) or "") for key in ("topic", "consumerGroup", "clientId"))
         if not topic:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the assignment query has no topic")
-        queues = await self._queues(topic)
+        queues = await self._parts.queues.of(topic)
         mode = self._mode(topic, group)
         if body.get("messageModel") != "BROADCASTING" and queues is not None:
             queues = self._share(queues, group, client_id, str(body.get("strategyName") or ""), mode)
         if queues is None:
             return json_answer(command, {})
         rows = ({"messageQueue": queue_value(*queue), "mode": mode.mode} for queue in _each_once(queues))
-        async with Pace(self._parts.world) as pace:
+        async with Pace(self._parts.node.world) as pace:
             return await long_json_answer(command, {"messageQueueAssignments": rows}, pace)
 
     def set_mode(self, connection: Connection, command: Command) -> Command:
@@ -119,9 +93,9 @@ class AssignmentAdmin:
         topic, group = str(body.get("topic") or ""), str(body.get("consumerGroup") or "")
         if topic.startswith(names.RETRY_PREFIX):
             raise CommandError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-        if self._parts.topics.get(topic) is None:
+        if self._parts.catalog.topics.get(topic) is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        if self._parts.groups.get(group) is None:
+        if self._parts.catalog.groups.get(group) is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
         try:
             mode = RequestMode.from_json(body, "the message request mode")
@@ -132,7 +106,7 @@ class AssignmentAdmin:
 
     def _mode(self, topic: str, group: str) -> RequestMode:
         """Return how *group* consumes *topic*: as it was set, else as the broker's settings say."""
-        config, known = self._parts.config, self._parts.modes.get(topic, group)
+        config, known = self._config, self._parts.modes.get(topic, group)
         if known is not None:
             return known
         if topic.startswith(names.RETRY_PREFIX) or config.default_message_request_mode != POP:
@@ -142,7 +116,7 @@ class AssignmentAdmin:
     def _share(
         self, queues: list[Queue], group: str, client_id: str, strategy_name: str, mode: RequestMode
     ) -> list[Queue] | None:
-        if not self._parts.config.server_load_balancer_enable:
+        if not self._config.server_load_balancer_enable:
             return queues
         info, strategy = self._parts.consumers.get(group), STRATEGIES.get(strategy_name)
         if info is None or strategy is None or not client_id:
@@ -152,48 +126,6 @@ class AssignmentAdmin:
             return shared_for_pops(client_id, queues, client_ids, strategy, mode.share)
         return strategy(client_id, queues, client_ids)
 
-    async def _queues(self, topic: str) -> list[Queue] | None:
-        """Return the readable queues of *topic* in the whole cluster, ``None`` when nobody knows it."""
-        parts, now = self._parts, self._parts.world.clock.monotonic()
-        known = self._routes.get(topic)
-        if known is not None and now < known[0]:
-            return known[1]
-        route = await self._route(topic)
-        if route is not None:
-            queues = sorted(readable_queues(topic, route))
-            if len(self._routes) >= ROUTE_LIMIT:
-                self._routes.clear()
-            self._routes[topic] = (now + parts.config.load_balance_poll_name_server_interval / 1000, queues)
-            return queues
-        if known is not None:
-            return known[1]
-        row = parts.topics.get(topic)
-        if row is None or not row.perm & names.PERM_READ:
-            return None
-        return await self._own_queues(topic, row.read_queue_nums)
-
-    async def _own_queues(self, topic: str, count: int) -> list[Queue]:
-        name, queues = self._parts.identity.name, list[Queue]()
-        async with Pace(self._parts.world) as pace:
-            for first in range(0, count, QUEUES_OF_A_PIECE):
-                queues += [(topic, name, queue_id) for queue_id in range(first, min(first + QUEUES_OF_A_PIECE, count))]
-                await pace.breathe()
-        return queues
-
-    async def _route(self, topic: str) -> dict[str, Any] | None:
-        """Return the route of *topic* from the first name server that has it."""
-        parts = self._parts
-        for address in parts.name_servers():
-            question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
-            try:
-                answer = await parts.client.invoke(address, question, ROUTE_TIMEOUT_MS)
-                if answer.code == ResponseCode.SUCCESS:
-                    route = await json_value(parts.world.threads, answer.body)
-                    return route if isinstance(route, dict) else None
-            except (RemotingError, json_dialect.JsonError) as error:
-                log.warning("name server tells no route", name_server=address, topic=topic, why=error)
-        return None
-
 
 def _each_once(queues: Iterable[Queue]) -> Iterator[Queue]:
     """Give the queues in order, each of them once; shares of popping clients overlap."""
@@ -202,16 +134,6 @@ def _each_once(queues: Iterable[Queue]) -> Iterator[Queue]:
         if queue not in known:
             known.add(queue)
             yield queue
-
-
-def readable_queues(topic: str, route: dict[str, Any]) -> list[Queue]:
-    """Return the queues of a route that may be read."""
-    return [
-        (topic, str(each["brokerName"]), queue_id)
-        for each in route.get("queueDatas") or ()
-        if int(each["perm"]) & names.PERM_READ
-        for queue_id in range(int(each["readQueueNums"]))
-    ]
 
 
 def average(client_id: str, queues: Sequence[Queue], client_ids: Sequence[str]) -> list[Queue]:

@@ -1,6 +1,6 @@
 """How far groups have come: lag, time behind, topics and groups that belong together.
 
-Codes 208, 300, 303, 308, 314, 317, 343, 345. Source: AdminBrokerProcessor.java, ConsumerOffsetManager.java.
+Codes 208, 300, 303, 308, 317, 343, 345. Source: AdminBrokerProcessor.java, ConsumerOffsetManager.java.
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from understudy.broker.admin.answers import json_answer, long_json_answer, queue_key, queue_value, unknown_topic
+from understudy.broker.catalog import Catalog
 from understudy.broker.clients import ConsumerTable
-from understudy.broker.groups import GroupTable
-from understudy.broker.identity import Identity
+from understudy.broker.node import Node
 from understudy.broker.offsets import OffsetTable
-from understudy.broker.persistence import Persistence
 from understudy.broker.statistics import BrokerStatistics
-from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.broker.topics import TopicConfig
 from understudy.format.json_dialect import ObjectKey, Rows
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import Command, response
+from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import optional, optional_bool, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace
-from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -40,22 +38,18 @@ class ProgressParts:
     """What of a broker is needed to tell how far its groups are.
 
     Attributes:
-        identity: names, addresses and role.
-        world: clock and threads.
+        node: who it is, its settings and its world.
         store: the messages.
-        topics, groups, offsets, consumers: the tables.
-        persistence: saves the tables.
+        catalog: topics and groups.
+        offsets, consumers: the tables.
         stats: counts.
     """
 
-    identity: Identity
-    world: World
+    node: Node
     store: MessageStore
-    topics: TopicTable
-    groups: GroupTable
+    catalog: Catalog
     offsets: OffsetTable
     consumers: ConsumerTable[Connection]
-    persistence: Persistence
     stats: BrokerStatistics
 
 
@@ -63,14 +57,11 @@ def register(broker: Broker, server: RemotingServer) -> None:
     """Answer questions about progress of *broker* on *server*."""
     handlers = ProgressAdmin(
         ProgressParts(
-            identity=broker.identity,
-            world=broker.world,
+            node=broker.node,
             store=broker.store,
-            topics=broker.topics,
-            groups=broker.groups,
+            catalog=broker.catalog,
             offsets=broker.offsets,
             consumers=broker.consumers,
-            persistence=broker.persistence,
             stats=broker.stats,
         )
     )
@@ -81,7 +72,6 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.QUERY_TOPICS_BY_CONSUMER, handlers.topics_of_group)
     server.register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, handlers.subscription)
     server.register_async(RequestCode.QUERY_CORRECTION_OFFSET, handlers.correction)
-    server.register_async(RequestCode.CLONE_GROUP_OFFSET, handlers.clone)
 
 
 @attrs.define
@@ -97,6 +87,8 @@ class ProgressAdmin:
 
     def __init__(self, parts: ProgressParts) -> None:
         self._parts = parts
+        self._identity = parts.node.identity
+        self._world = parts.node.world
 
     async def group(self, connection: Connection, command: Command) -> Command:
         """Return offsets and lag of one group (208)."""
@@ -106,31 +98,31 @@ class ProgressAdmin:
             topics: Iterable[str] = dict.fromkeys(listed)
         else:
             wanted = [topic] if topic and topic.strip() else self._parts.offsets.topics_of(group)
-            topics = self._subscribed(group, wanted)
-        rows = [row for row in map(self._parts.topics.get, topics) if row is not None]
+            topics = subscribed(self._parts.consumers, group, wanted)
+        rows = [row for row in map(self._parts.catalog.topics.get, topics) if row is not None]
         rate = sum((self._parts.stats.group_get_rate(group, row.name) for row in rows), 0.0)
         table = Rows(
             self._offsets(group, row, queue_id, with_pulls=True)
             for row in rows
             for queue_id in range(row.read_queue_nums)
         )
-        async with Pace(self._parts.world) as pace:
+        async with Pace(self._world) as pace:
             return await long_json_answer(command, {"consumeTps": rate, "offsetTable": table}, pace)
 
     async def every_group(self, connection: Connection, command: Command) -> Command:
         """Return offsets and lag of every group (317)."""
         only_order = optional_bool(command, "isOrder") or False
         totals = _Totals()
-        async with Pace(self._parts.world) as pace:
+        async with Pace(self._world) as pace:
             topics_of = await pace.run(self._parts.offsets.topics_by_group())
 
             def fields() -> Iterator[tuple[str, Any]]:
-                yield "brokerAddr", self._parts.identity.address
+                yield "brokerAddr", self._identity.address
                 yield (
                     "consumeStatsList",
                     (
                         Rows([(group, self._topics(group, topics_of.get(group, ()), totals, only_order))])
-                        for group in list(self._parts.groups.rows)
+                        for group in list(self._parts.catalog.groups.rows)
                     ),
                 )
                 yield "totalDiff", totals.behind  # known once the list before it is written
@@ -148,8 +140,8 @@ class ProgressAdmin:
                 totals.in_flight += offsets["pullOffset"] - offsets["consumerOffset"]
                 yield key, offsets
 
-        for name in self._subscribed(group, topics):
-            row = self._parts.topics.get(name)
+        for name in subscribed(self._parts.consumers, group, topics):
+            row = self._parts.catalog.topics.get(name)
             if row is not None and (row.order or not only_order):
                 rate = self._parts.stats.group_get_rate(group, name)
                 yield Rows(iter({"consumeTps": rate, "offsetTable": Rows(queues(row))}.items()))
@@ -157,10 +149,10 @@ class ProgressAdmin:
     async def time_span(self, connection: Connection, command: Command) -> Command:
         """Return first, last and consumed store time of each queue (303)."""
         topic, group = required(command, "topic"), required(command, "group")
-        row = self._parts.topics.get(topic)
+        row = self._parts.catalog.topics.get(topic)
         if row is None:
             raise unknown_topic(topic, "topic[{topic}] not exist")
-        store, now_ms = self._parts.store, self._parts.world.clock.wall_ms()
+        store, now_ms = self._parts.store, self._world.clock.wall_ms()
 
         def span(queue_id: int) -> dict[str, Any]:
             first_ms = store.earliest_store_time(topic, queue_id)
@@ -175,12 +167,12 @@ class ProgressAdmin:
                 "delayTime": now_ms - store.store_time_of(topic, queue_id, waiting) if waiting < high else 0,
                 "maxTimeStamp": last_ms,
                 "maxTimeStampStr": time_text(last_ms),
-                "messageQueue": queue_value(topic, self._parts.identity.name, queue_id),
+                "messageQueue": queue_value(topic, self._identity.name, queue_id),
                 "minTimeStamp": first_ms,
                 "minTimeStampStr": time_text(first_ms),
             }
 
-        async with Pace(self._parts.world) as pace:
+        async with Pace(self._world) as pace:
             spans = map(span, range(row.write_queue_nums))
             return await long_json_answer(command, {"consumeTimeSpanSet": spans}, pace)
 
@@ -194,7 +186,7 @@ class ProgressAdmin:
     def topics_of_group(self, connection: Connection, command: Command) -> Command:
         """List topics in which a group has offsets (343)."""
         topics = self._parts.offsets.topics_of(required(command, "group"))
-        return json_answer(command, {"brokerAddr": self._parts.identity.address, "topicList": topics})
+        return json_answer(command, {"brokerAddr": self._identity.address, "topicList": topics})
 
     def subscription(self, connection: Connection, command: Command) -> Command:
         """Return what an online group wants of a topic (345)."""
@@ -215,7 +207,7 @@ class ProgressAdmin:
         left_out = set((optional(command, "filterGroups") or "").split(","))
         offsets, store = self._parts.offsets, self._parts.store
         smallest: dict[int, int] = {}
-        async with Pace(self._parts.world) as pace:
+        async with Pace(self._world) as pace:
             for group in offsets.groups_of(topic):
                 if group in left_out:
                     continue
@@ -228,31 +220,6 @@ class ProgressAdmin:
                     smallest[queue_id] = _NEVER
             return await long_json_answer(command, {"correctionOffsets": smallest}, pace)
 
-    async def clone(self, connection: Connection, command: Command) -> Command:
-        """Give a group the offsets of another one, of one topic or of all (314).
-
-        Differs from the reference, which answers success but does nothing when no topic is named.
-        """
-        source, target = required(command, "srcGroup"), required(command, "destGroup")
-        topic, offsets = optional(command, "topic"), self._parts.offsets
-        wanted = [topic] if topic and topic.strip() else offsets.topics_of(source)
-        if not optional_bool(command, "offline"):
-            wanted = self._subscribed(source, wanted)
-        async with Pace(self._parts.world) as pace:
-            for name in wanted:
-                if self._parts.topics.get(name) is not None:
-                    await pace.run(offsets.clone(source, target, name))
-                await pace.breathe()
-        await self._parts.persistence.save("offsets")
-        return response(command)
-
-    def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
-        """Leave out topics an online group no longer subscribes to; an offline group keeps all."""
-        info = self._parts.consumers.get(group)
-        if info is None or not info.subscriptions:
-            return list(topics)
-        return [topic for topic in topics if topic in info.subscriptions]
-
     def _offsets(
         self, group: str, row: TopicConfig, queue_id: int, *, with_pulls: bool
     ) -> tuple[ObjectKey, dict[str, int]]:
@@ -260,7 +227,7 @@ class ProgressAdmin:
         consumed = max(offsets.query(group, row.name, queue_id), 0)
         pulled = max(consumed, offsets.query_pull(group, row.name, queue_id)) if with_pulls else 0
         last_ms = store.store_time_of(row.name, queue_id, consumed - 1) if consumed > 0 else 0
-        return queue_key(row.name, self._parts.identity.name, queue_id), {
+        return queue_key(row.name, self._identity.name, queue_id), {
             "brokerOffset": max(store.max_queue_offset(row.name, queue_id), 0),
             "consumerOffset": consumed,
             "lastTimestamp": max(last_ms, 0),
@@ -272,3 +239,17 @@ def time_text(timestamp_ms: int) -> str:
     """Return a wall time of this machine's zone the way the reference words it (UtilAll.java)."""
     seconds, rest_ms = divmod(timestamp_ms, 1000)
     return time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(seconds)) + f":{rest_ms:03}"
+
+
+def subscribed(consumers: ConsumerTable[Connection], group: str, topics: Iterable[str]) -> list[str]:
+    """Leave out topics an online group no longer subscribes to; an offline group keeps all.
+
+    Args:
+        consumers: the table.
+        group: that consumes, or has consumed.
+        topics: in which it has offsets.
+    """
+    info = consumers.get(group)
+    if info is None or not info.subscriptions:
+        return list(topics)
+    return [topic for topic in topics if topic in info.subscriptions]

@@ -11,10 +11,9 @@ import attrs
 import trio
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer
+from understudy.broker.catalog import Catalog
 from understudy.broker.clients import ClientChannel, ConsumerTable
-from understudy.broker.groups import GroupTable
-from understudy.broker.identity import Identity
-from understudy.broker.topics import TopicTable
+from understudy.broker.node import Node
 from understudy.format import json_dialect
 from understudy.format.json_dialect import ObjectKey
 from understudy.format.record import decode_offset_message_id
@@ -26,7 +25,6 @@ from understudy.remoting.errors import InvokeTimeoutError, RemotingError
 from understudy.remoting.fields import CommandError, optional, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
-from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -45,17 +43,15 @@ class RelayParts:
     """What of a broker is needed to pass questions on to its clients.
 
     Attributes:
-        identity: names, addresses and role.
-        world: clock and threads.
+        node: who it is, its settings and its world.
         store: the messages.
-        topics, groups, consumers: the tables.
+        catalog: topics and groups.
+        consumers: the table.
     """
 
-    identity: Identity
-    world: World
+    node: Node
     store: MessageStore
-    topics: TopicTable
-    groups: GroupTable
+    catalog: Catalog
     consumers: ConsumerTable[Connection]
 
 
@@ -63,11 +59,9 @@ def register(broker: Broker, server: RemotingServer) -> None:
     """Hand questions to the consumers of *broker* that come in on *server*."""
     handlers = RelayAdmin(
         RelayParts(
-            identity=broker.identity,
-            world=broker.world,
+            node=broker.node,
             store=broker.store,
-            topics=broker.topics,
-            groups=broker.groups,
+            catalog=broker.catalog,
             consumers=broker.consumers,
         )
     )
@@ -89,11 +83,11 @@ class RelayAdmin:
     async def consume(self, connection: Connection, command: Command) -> Command:
         """Have a consumer process one stored message now (309)."""
         group, ext = required(command, "consumerGroup"), dict(command.ext or {})
-        ext["brokerName"] = self._parts.identity.name
-        topic = self._parts.topics.get(optional(command, "topic") or "")
+        ext["brokerName"] = self._parts.node.identity.name
+        topic = self._parts.catalog.topics.get(optional(command, "topic") or "")
         if topic is not None:
             ext["topicSysFlag"] = str(topic.sys_flag)
-        row = self._parts.groups.get(group)
+        row = self._parts.catalog.groups.get(group)
         if row is not None:
             ext["groupSysFlag"] = str(row.sys_flag)
         message_id = optional(command, "msgId")
@@ -157,7 +151,7 @@ class RelayAdmin:
         if answer.code != ResponseCode.SUCCESS or not answer.body:
             return
         try:
-            value = await json_value(self._parts.world.threads, answer.body)
+            value = await json_value(self._parts.node.world.threads, answer.body)
             queues = value.get("messageQueueTable") or {}
             table[channel.client_id] = {ObjectKey(json_dialect.loads(key)): queues[key] for key in queues}
         except (json_dialect.JsonError, AttributeError, TypeError) as error:

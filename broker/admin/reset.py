@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from understudy.broker.admin.answers import UNSET_REMARK, long_json_answer, queue_key, queue_value
-from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.catalog import Catalog
 from understudy.broker.clients import ConsumerTable
-from understudy.broker.groups import GroupTable
-from understudy.broker.identity import Identity
+from understudy.broker.node import Node
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.persistence import Persistence
-from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.broker.topics import TopicConfig
 from understudy.format.json_dialect import Rows
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
@@ -25,7 +24,6 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional_bool, optional_int, required, required_int
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace
-from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -39,20 +37,16 @@ class ResetParts:
     """What of a broker is needed to reset offsets.
 
     Attributes:
-        world: clock and load.
-        identity: names, addresses and role.
-        config: read at each request.
+        node: who it is, its settings and its world.
         store: the messages.
-        topics, groups, offsets, consumers: the tables.
+        catalog: topics and groups.
+        offsets, consumers: the tables.
         persistence: saves the tables.
     """
 
-    world: World
-    identity: Identity
-    config: BrokerConfig
+    node: Node
     store: MessageStore
-    topics: TopicTable
-    groups: GroupTable
+    catalog: Catalog
     offsets: OffsetTable
     consumers: ConsumerTable[Connection]
     persistence: Persistence
@@ -64,12 +58,9 @@ def register(broker: Broker, server: RemotingServer) -> None:
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         ResetAdmin(
             ResetParts(
-                world=broker.world,
-                identity=broker.identity,
-                config=broker.options.broker,
+                node=broker.node,
                 store=broker.store,
-                topics=broker.topics,
-                groups=broker.groups,
+                catalog=broker.catalog,
                 offsets=broker.offsets,
                 consumers=broker.consumers,
                 persistence=broker.persistence,
@@ -83,31 +74,33 @@ class ResetAdmin:
 
     def __init__(self, parts: ResetParts) -> None:
         self._parts = parts
+        self._identity = parts.node.identity
+        self._world = parts.node.world
 
     async def reset(self, connection: Connection, command: Command) -> Command:
         """Move a group in all queues of a topic, or in one (222)."""
         topic, group = required(command, "topic"), required(command, "group")
         timestamp_ms = required_int(command, "timestamp")
-        if self._parts.config.use_server_side_reset_offset:
-            async with Pace(self._parts.world) as pace:
+        if self._parts.node.options.broker.use_server_side_reset_offset:
+            async with Pace(self._world) as pace:
                 targets = await pace.run(self._targets(command, topic, group, timestamp_ms))
                 for queue_id, offset in targets.items():
                     self._parts.offsets.assign_reset(group, topic, queue_id, offset)
                     await pace.breathe()
             await self._parts.persistence.save("offsets")
-            async with Pace(self._parts.world) as pace:
+            async with Pace(self._world) as pace:
                 return await long_json_answer(command, self._body(topic, targets), pace)
-        async with Pace(self._parts.world) as pace:
+        async with Pace(self._world) as pace:
             targets = await self._push(command, topic, group, timestamp_ms, pace)
             return await long_json_answer(command, self._body(topic, targets), pace, remark=UNSET_REMARK)
 
     def _targets(
         self, command: Command, topic: str, group: str, timestamp_ms: int
     ) -> Generator[None, None, dict[int, int]]:
-        if self._parts.identity.role.is_slave:
+        if self._identity.role.is_slave:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
         row = self._row(topic, f"Topic {topic} does not exist")
-        if self._parts.groups.find(group) is None:
+        if self._parts.catalog.groups.find(group) is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         queue_id, offset = optional_int(command, "queueId"), optional_int(command, "offset")
         if queue_id is None or queue_id < 0:
@@ -151,9 +144,7 @@ class ResetAdmin:
                 remark = f"the client does not support this feature. version={channel.version}"
                 raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
         if command.language == "CPP":
-            queues = (
-                queue_value(topic, self._parts.identity.name, each) | {"offset": targets[each]} for each in targets
-            )
+            queues = (queue_value(topic, self._identity.name, each) | {"offset": targets[each]} for each in targets)
             value: object = {"offsetTable": (dict(sorted(queue.items())) for queue in queues)}
         else:
             value = self._body(topic, targets)
@@ -165,7 +156,7 @@ class ResetAdmin:
         return targets
 
     def _row(self, topic: str, remark: str) -> TopicConfig:
-        row = self._parts.topics.get(topic)
+        row = self._parts.catalog.topics.get(topic)
         if row is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, remark)
         return row
@@ -177,6 +168,6 @@ class ResetAdmin:
         return store.offset_by_time(topic, queue_id, timestamp_ms)
 
     def _body(self, topic: str, targets: dict[int, int]) -> dict[str, object]:
-        name = self._parts.identity.name
+        name = self._identity.name
         table = ((queue_key(topic, name, queue_id), offset) for queue_id, offset in targets.items())
         return {"offsetTable": Rows(table)}

@@ -15,26 +15,20 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.catalog import Catalog
 from understudy.broker.deferred import NEVER, Found, Item
-from understudy.broker.groups import GroupTable
-from understudy.broker.identity import Identity
 from understudy.broker.inner import InnerMessage
 from understudy.broker.left_out import LeftOut
-from understudy.broker.offsets import OffsetTable
+from understudy.broker.node import Node
 from understudy.broker.pop.acting import ActingPops
-from understudy.broker.pop.inflight import InFlight
-from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.popped import Popped, ReadAway
 from understudy.broker.pop.returned import Returned, retry_copy
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
+from understudy.broker.pop.state import PopState
 from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
 from understudy.broker.redelivery import Redelivery
-from understudy.broker.statistics import BrokerStatistics
-from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.format.record import Record, RecordError, decode_records
-from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus, PutRejected, PutStatus
@@ -77,29 +71,19 @@ class ReviveParts:
     """What of a broker is needed to bring messages back.
 
     Attributes:
-        identity: names, addresses and role.
-        config: read at each use.
-        clock: wall time.
+        node: who it is, its settings and its world.
         store: the revive topic, and the messages.
-        topics, groups, offsets: the tables.
-        log: puts check points around again.
+        catalog: topics and groups.
+        state: what was popped, and how far the revive topic is worked off.
         acting: what a slave that acts handed out, or the timer gave it.
-        stats: counts.
-        returned: what came back already.
         timer_behind: tells whether something that was due may not have come out of the timer yet.
     """
 
-    identity: Identity
-    config: BrokerConfig
-    clock: Clock
+    node: Node
     store: MessageStore
-    topics: TopicTable
-    groups: GroupTable
-    offsets: OffsetTable
-    log: ReviveLog
+    catalog: Catalog
+    state: PopState
     acting: ActingPops
-    stats: BrokerStatistics
-    returned: Returned
     timer_behind: Callable[[], bool]
 
 
@@ -109,15 +93,21 @@ class ReviveQueues:
     Attributes:
         announce: called with a queue and the wall time in milliseconds when it is to be looked at.
         left_out: what an operator decided about check points, by revive queue and offset in it.
+        returned: what came back already.
     """
 
     def __init__(self, parts: ReviveParts) -> None:
         self._parts = parts
+        self._config = parts.node.options.broker
+        self._identity = parts.node.identity
+        self._clock = parts.node.world.clock
+        self._offsets, self._log, self._stats = parts.state.offsets, parts.state.log, parts.state.stats
         self._windows: dict[int, ReviveWindow] = {}
         self._ends: dict[int, int] = {}
         self._handed_on: dict[int, deque[Ack]] = {}
         self._acting_position = 0
         self.left_out = LeftOut()
+        self.returned = Returned(parts.store)
         self.announce: Callable[[int, float], None] = lambda queue, due_ms: None
 
     def arrived(
@@ -133,8 +123,8 @@ class ReviveQueues:
             store_ms: when it was stored (wall time).
             properties: its raw properties; ``None`` where the store was not asked for them.
         """
-        if topic == self._parts.log.topic:
-            self.announce(queue_id, store_ms + self._parts.config.revive_interval)
+        if topic == self._log.topic:
+            self.announce(queue_id, store_ms + self._config.revive_interval)
 
     def kept(self, entry: Entry, queue: int) -> None:
         """Take note of what the table of a slave that acts has taken."""
@@ -147,9 +137,9 @@ class ReviveQueues:
         """Return the revive queues and :data:`ACTING`; what is known of them is read anew."""
         self._windows.clear()
         self.left_out.forget()
-        self._parts.returned.forget()
-        queues, parts = list(range(self._parts.log.queues)), self._parts
-        self._ends = {queue: parts.store.max_queue_offset(parts.log.topic, queue) for queue in queues}
+        self.returned.forget()
+        queues, parts = list(range(self._log.queues)), self._parts
+        self._ends = {queue: parts.store.max_queue_offset(self._log.topic, queue) for queue in queues}
         return [*queues, ACTING]
 
     def handed_on(self, queue: int, ack: Ack) -> None:
@@ -160,7 +150,7 @@ class ReviveQueues:
         """Return the offset in revive queue *queue* before which everything is done."""
         if queue == ACTING:
             return self._acting_position
-        return self._parts.offsets.query(names.REVIVE_GROUP, self._parts.log.topic, queue) + 1
+        return self._offsets.query(names.REVIVE_GROUP, self._log.topic, queue) + 1
 
     def move(self, queue: int, position: int) -> None:
         """Note that everything before *position* is done: the offset is the last one, not the next."""
@@ -168,8 +158,8 @@ class ReviveQueues:
             self._acting_position = position
             return
         parts = self._parts
-        parts.log.end = parts.store.max_physical_offset  # the copies are before it
-        parts.offsets.commit_popped(names.REVIVE_GROUP, parts.log.topic, queue, position - 1, parts.log.belongs)
+        self._log.end = parts.store.max_physical_offset  # the copies are before it
+        self._offsets.commit_popped(names.REVIVE_GROUP, self._log.topic, queue, position - 1, self._log.belongs)
         self.left_out.moved(queue, position)
 
     def stored(self, message: InnerMessage) -> None:
@@ -177,7 +167,7 @@ class ReviveQueues:
         if isinstance(message, Revival) and message.offset is not None:
             if message.acting:
                 self._parts.acting.settled(message.point, message.offset)
-            self._parts.stats.topic(message.topic).add(0, 1, 0)
+            self._stats.topic(message.topic).add(0, 1, 0)
 
     def behind(self, queue: int) -> tuple[int, int]:
         """Return how many entries of *queue* are not worked off, and when the oldest open check point was due.
@@ -187,7 +177,7 @@ class ReviveQueues:
         """
         parts, window = self._parts, self._windows.get(queue)
         oldest = None if window is None else window.oldest
-        end = parts.store.max_queue_offset(parts.log.topic, queue)
+        end = parts.store.max_queue_offset(self._log.topic, queue)
         return max(end - self.position(queue), 0), 0 if oldest is None else oldest.revive_ms
 
     def read(self, queue: int, position: int) -> Found:
@@ -198,7 +188,7 @@ class ReviveQueues:
         if window is None or position < window.begin:
             window = self._windows[queue] = ReviveWindow(position)
         window.pass_to(position)
-        window.not_beyond(self._parts.clock.wall_ms())
+        window.not_beyond(self._clock.wall_ms())
         for ack in self._handed_on.pop(queue, ()):
             window.add_ack(ack)
         if not self._scan(queue, window) and not window.ripe(1):
@@ -208,17 +198,17 @@ class ReviveQueues:
         if ripe:
             return Found(items, window.after(ripe), None)
         due_ms = window.due_ms()
-        pause = self._parts.clock.wall_ms() + self._parts.config.revive_interval
+        pause = self._clock.wall_ms() + self._config.revive_interval
         return Found((), window.resume, due_ms if due_ms == NEVER else max(due_ms, pause))
 
     def _read_acting(self, position: int) -> Found:
         """Return what is due of that which no log has; each read counts its messages on from *position*."""
-        parts, now_ms = self._parts, self._parts.clock.wall_ms()
+        parts, now_ms = self._parts, self._clock.wall_ms()
         due_ms = parts.acting.due_ms()
         if due_ms == NEVER:
             return Found((), position, NEVER)
         if now_ms - due_ms <= PATIENCE_MS or parts.timer_behind():  # which may still hold acknowledgements
-            return Found((), position, max(due_ms + PATIENCE_MS + 1, now_ms + parts.config.revive_interval))
+            return Found((), position, max(due_ms + PATIENCE_MS + 1, now_ms + self._config.revive_interval))
         messages = list[Revival]()
         for row in parts.acting.ripe(now_ms - PATIENCE_MS, POINTS):
             found = self._revivals(row.queue, row.point, True)
@@ -231,13 +221,13 @@ class ReviveQueues:
     def _scan(self, queue: int, window: ReviveWindow) -> bool:
         """Read on in *queue*; return whether its end was reached."""
         parts = self._parts
-        found = parts.store.get(parts.log.topic, queue, window.next, SCAN, SCAN_BYTES)
+        found = parts.store.get(self._log.topic, queue, window.next, SCAN, SCAN_BYTES)
         if found.status is not GetStatus.FOUND:
             if found.next_begin_offset > window.next:
                 window.skip_to(found.next_begin_offset)
                 return False
-            hidden = parts.store.written_queue_offset(parts.log.topic, queue) > window.next  # not all replicas have it
-            window.reached_end(parts.clock.wall_ms(), hidden or parts.timer_behind())
+            hidden = parts.store.written_queue_offset(self._log.topic, queue) > window.next  # not all replicas have it
+            window.reached_end(self._clock.wall_ms(), hidden or parts.timer_behind())
             return True
         for part in found.parts:
             try:
@@ -258,16 +248,16 @@ class ReviveQueues:
         )
         entry = None
         try:
-            entry = read_entry(pairs.get("TAGS"), record.body, self._parts.identity.name)
+            entry = read_entry(pairs.get("TAGS"), record.body, self._identity.name)
         except ReviveLogError as error:
             log.warning("no entry of the revive topic", queue=queue, offset=record.queue_offset, why=error)
         if entry is not None:
-            self._parts.log.counts.came_out(entry, queue)
+            self._log.counts.came_out(entry, queue)
         # A time that somebody wrote by hand must not make check points ripe before theirs.
-        window.add(record.queue_offset, entry, min(deliver_ms, self._parts.clock.wall_ms()))
+        window.add(record.queue_offset, entry, min(deliver_ms, self._clock.wall_ms()))
 
     def _is_gone(self, point: CheckPoint) -> bool:
-        topics, groups = self._parts.topics.rows, self._parts.groups.rows
+        topics, groups = self._parts.catalog.topics.rows, self._parts.catalog.groups.rows
         return names.popped_topic(point.topic, point.group) not in topics or point.group not in groups
 
     def open_points(self, queue: int) -> list[Ripe]:
@@ -279,7 +269,7 @@ class ReviveQueues:
     def _items(self, queue: int, ripe: Ripe) -> list[Item]:
         decided = self.left_out.meets(queue, ripe.position)
         if decided is not None:  # a check point for each message that is open; what came back already does not again
-            point, now_ms = ripe.point, self._parts.clock.wall_ms()
+            point, now_ms = ripe.point, self._clock.wall_ms()
             wait = [_revival(again(point, each, now_ms), None, queue, point.topic) for each in point.open_offsets]
             return [Item(ripe.position, each, each.point.start_offset) for each in wait] if decided.again else []
         if ripe.early:
@@ -289,12 +279,11 @@ class ReviveQueues:
 
     def _revivals(self, queue: int, point: CheckPoint, again: bool) -> list[Revival]:
         """Return what comes back of *point*; *again*: it may have been worked off before, in a former life."""
-        parts = self._parts
-        if point.broker_name == parts.identity.name and self._is_gone(point):
+        if point.broker_name == self._identity.name and self._is_gone(point):
             return []  # of another broker's we do not know, and its consumers come here as long as it is away
         target = point.topic
         if not target.startswith(names.RETRY_PREFIX):
-            second_form = parts.config.enable_retry_topic_v2
+            second_form = self._config.enable_retry_topic_v2
             target = names.pop_retry_topic(point.group, target, second_form=second_form)
         return [_revival(point, each, queue, target, again) for each in point.open_offsets]
 
@@ -310,12 +299,17 @@ class ReviveTarget:
         parts: of the broker.
         target: takes the copies.
         read_away: reads messages of other groups.
-        in_flight: what is popped and not acknowledged.
+        returned: what came back already.
     """
 
-    def __init__(self, parts: ReviveParts, target: Redelivery, read_away: ReadAway, in_flight: InFlight) -> None:
-        self._in_flight = in_flight
-        self._parts = parts
+    def __init__(self, parts: ReviveParts, target: Redelivery, read_away: ReadAway, returned: Returned) -> None:
+        self._returned = returned
+        self._store = parts.store
+        self._topics = parts.catalog.topics
+        self._identity = parts.node.identity
+        self._clock = parts.node.world.clock
+        self._offsets, self._log = parts.state.offsets, parts.state.log
+        self._in_flight = parts.state.moving.in_flight
         self._target = target
         self._read_away = read_away
 
@@ -324,7 +318,7 @@ class ReviveTarget:
 
         A message that exists no more is done.
         """
-        parts, statuses = self._parts, [PutStatus.PUT_OK] * len(messages)
+        statuses = [PutStatus.PUT_OK] * len(messages)
         copies: dict[int, InnerMessage] = {}
         for number, revival in enumerate(messages):
             assert isinstance(revival, Revival)
@@ -342,7 +336,7 @@ class ReviveTarget:
         for number, revival in enumerate(messages):
             status = statuses[number]
             if number in copies and copies[number].topic == revival.topic and isinstance(revival, Revival):
-                parts.log.counts.returned[revival.point.group, revival.topic, status.value] += 1
+                self._log.counts.returned[revival.point.group, revival.topic, status.value] += 1
             if status is PutStatus.PUT_OK and isinstance(revival, Revival) and revival.offset is not None:
                 point = revival.point
                 self._in_flight.add(point.topic, point.group, point.queue_id, -1)
@@ -350,37 +344,35 @@ class ReviveTarget:
 
     async def _copy(self, revival: Revival) -> InnerMessage | None:
         """Return what is to be put for *revival*; ``None`` when nothing is."""
-        parts, point, offset = self._parts, revival.point, revival.offset
+        point, offset = revival.point, revival.offset
         if offset is None:
-            return parts.log.timed(parts.log.check_point(point, revival.queue))
+            return self._log.timed(self._log.check_point(point, revival.queue))
         popped = await self._read(point, offset)
         if popped.record is None and not popped.retry:
             log.info("a popped message is gone", topic=point.topic, queue=point.queue_id, offset=offset)
             return None
         if popped.record is None or not self._prepare(point.group, revival.topic):
-            later = again(point, offset, parts.clock.wall_ms())
+            later = again(point, offset, self._clock.wall_ms())
             log.info("a popped message cannot come back now", topic=point.topic, offset=offset, tries=later.re_puts)
-            return parts.log.timed(parts.log.check_point(later, revival.queue))
-        if revival.again and parts.returned.has(revival.topic, popped.record, point.revive_ms):
+            return self._log.timed(self._log.check_point(later, revival.queue))
+        if revival.again and self._returned.has(revival.topic, popped.record, point.revive_ms):
             log.info("a popped message came back already", topic=point.topic, offset=offset)
             return None
-        return retry_copy(popped.record, point, revival.topic, parts.log.host)
+        return retry_copy(popped.record, point, revival.topic, self._log.host)
 
     def _prepare(self, group: str, topic: str) -> bool:
         """Make the retry topic that is needed; return whether it is there."""
-        parts = self._parts
-        if parts.topics.rows.get(topic) is None:
-            if parts.topics.ensure(topic, 1) is None:
+        if self._topics.rows.get(topic) is None:
+            if self._topics.ensure(topic, 1) is None:
                 return False
-            if parts.offsets.query(group, topic, 0) < 0:
-                parts.offsets.commit(group, topic, 0, 0)
+            if self._offsets.query(group, topic, 0) < 0:
+                self._offsets.commit(group, topic, 0, 0)
         return True
 
     async def _read(self, point: CheckPoint, offset: int) -> Popped:
-        parts = self._parts
-        if point.broker_name != parts.identity.name:
+        if point.broker_name != self._identity.name:
             return await self._read_away(point.broker_name, point.topic, point.queue_id, offset)
-        found = parts.store.get(point.topic, point.queue_id, offset, 1, _MESSAGE_BYTES)
+        found = self._store.get(point.topic, point.queue_id, offset, 1, _MESSAGE_BYTES)
         for part in found.parts:
             try:
                 for record in decode_records(part):

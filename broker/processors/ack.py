@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 import attrs
 
-from understudy.broker.config import BrokerOptions
-from understudy.broker.identity import Identity
-from understudy.broker.offsets import OffsetTable
-from understudy.broker.pop.log import ReviveLog
-from understudy.broker.pop.moving import Moving
-from understudy.broker.pop.order import UNKNOWN, OrderTable
+from understudy.broker.node import Node
+from understudy.broker.pop.order import UNKNOWN
 from understudy.broker.pop.revive_log import MOST_MESSAGES, Ack, offsets_of_bits
+from understudy.broker.pop.state import PopState
 from understudy.broker.pop.waiting import ANY_QUEUE, PopHold
-from understudy.broker.presence import Presence
 from understudy.broker.processors.pop import KIND
-from understudy.broker.processors.send_admission import FAQ
+from understudy.broker.processors.pop_admission import PopAdmission
 from understudy.broker.processors.stored_answer import StoredAnswers
-from understudy.broker.statistics import BrokerStatistics
-from understudy.broker.topics import TopicTable
 from understudy.format import json_dialect
 from understudy.format.json_values import list_of, name_of
 from understudy.format.numbers import whole_number
@@ -49,7 +43,6 @@ from understudy.remoting.fields import CommandError, required, required_int
 from understudy.remoting.limits import LaneLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace, run_steps
-from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected
 
@@ -67,62 +60,25 @@ class AckParts:
     """What of a broker is needed for acknowledgements and changes of invisible times.
 
     Attributes:
-        identity: names, addresses and role.
-        options: read at each request.
-        world: its clock, and turns for large batches.
+        node: who it is, its settings and its world.
+        admission: who may acknowledge what.
         store: which offsets exist.
-        topics, offsets, orders: the tables.
-        log: the revive topic.
-        moving: takes acknowledgements.
+        state: where it is noted what came back.
         hold: pops that wait.
-        presence: a broker that was away takes nothing.
-        stats: counts.
-        serves: tells whether this broker takes acknowledgements.
         stored: answers that wait for the disk or for copies.
     """
 
-    identity: Identity
-    options: BrokerOptions
-    world: World
+    node: Node
+    admission: PopAdmission
     store: MessageStore
-    topics: TopicTable
-    offsets: OffsetTable
-    orders: OrderTable
-    log: ReviveLog
-    moving: Moving
+    state: PopState
     hold: PopHold
-    presence: Presence
-    stats: BrokerStatistics
-    serves: Callable[[], bool]
     stored: StoredAnswers
-
-    def check_place(self, connection: Connection, topic: str, queue_id: int) -> None:
-        """Refuse a queue that does not exist, at a broker that takes nothing now. Raises :class:`CommandError`."""
-        if self.presence.unreadable:
-            raise CommandError(
-                ResponseCode.SYSTEM_BUSY,
-                "[REJECTREQUEST]system busy, start flow control for a while: this broker was away and is not online",
-            )
-        if not self.serves():
-            raise CommandError(
-                ResponseCode.SYSTEM_BUSY,
-                "[REJECTREQUEST]system busy, start flow control for a while: this broker takes nothing now, the "
-                "one that acts in its group does",
-            )
-        row = self.topics.rows.get(topic)
-        if row is None:
-            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
-        if not 0 <= queue_id < row.read_queue_nums:
-            raise CommandError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{row.read_queue_nums}] "
-                f"consumer:[/{connection.address}]",
-            )
 
     def check_receipt(self, receipt: Receipt, queue_id: int, offset: int) -> None:
         """Refuse a handle of another message. Raises :class:`CommandError`."""
-        known = receipt.revive_queue == ORDER_QUEUE or receipt.revive_queue < self.log.queues
-        in_time = receipt.invisible_ms <= self.options.store.timer_max_delay_sec * 1000
+        known = receipt.revive_queue == ORDER_QUEUE or receipt.revive_queue < self.state.log.queues
+        in_time = receipt.invisible_ms <= self.node.options.store.timer_max_delay_sec * 1000
         if receipt.queue_id != queue_id or receipt.start_offset > offset or not known or not in_time:
             remark = "the receipt handle is not of this message: send the one that came with it"
             raise CommandError(ResponseCode.MESSAGE_ILLEGAL, f"{remark}, queue {queue_id}, offset {offset}")
@@ -136,7 +92,7 @@ class AckParts:
             CommandError (1): it cannot be stored.
         """
         try:
-            return self.moving.acked(ack, revive_queue, revive_ms)
+            return self.state.moving.acked(ack, revive_queue, revive_ms)
         except PutRejected as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"{error.status.value}: {error.remark}") from None
 
@@ -159,6 +115,8 @@ class AckProcessor:
 
     def __init__(self, parts: AckParts) -> None:
         self._parts = parts
+        self._admission, self._store, self._stored = parts.admission, parts.store, parts.stored
+        self._offsets, self._orders = parts.state.offsets, parts.state.orders
         self._large_batches: Lane | None = None  # until the codes are registered
 
     def register(self, server: RemotingServer) -> None:
@@ -173,8 +131,8 @@ class AckProcessor:
         group, topic = required(command, "consumerGroup"), required(command, "topic")
         queue_id, offset = required_int(command, "queueId"), required_int(command, "offset")
         text = required(command, "extraInfo")
-        parts.check_place(connection, topic, queue_id)
-        low, high = parts.store.min_queue_offset(topic, queue_id), parts.store.max_queue_offset(topic, queue_id)
+        self._admission.check_place(connection, topic, queue_id)
+        low, high = self._store.min_queue_offset(topic, queue_id), self._store.max_queue_offset(topic, queue_id)
         if not low <= offset <= high:
             remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
             raise CommandError(ResponseCode.NO_MESSAGE, remark)
@@ -183,28 +141,28 @@ class AckProcessor:
         if receipt.revive_queue == ORDER_QUEUE:
             self._ack_in_order(connection, group, topic, queue_id, offset, receipt.pop_ms)
             return response(command)
-        copies = parts.stored.copies()
+        copies = self._stored.copies()
         key = (topic, group, queue_id, receipt.start_offset, receipt.pop_ms, receipt.broker_name)
         end = parts.write(Ack(key, (offset,)), receipt.revive_queue, receipt.revive_ms)
-        return parts.stored.answer(connection, command, response(command), end, copies)
+        return self._stored.answer(connection, command, response(command), end, copies)
 
     def _ack_in_order(
         self, connection: Connection, group: str, topic: str, queue_id: int, offset: int, pop_ms: int
     ) -> None:
         """Acknowledge a message that was popped in order. Raises :class:`CommandError`."""
         parts = self._parts
-        before = parts.offsets.query(group, topic, queue_id)
+        before = self._offsets.query(group, topic, queue_id)
         if offset < before:
             return
-        following = parts.orders.ack(topic, group, queue_id, offset, pop_ms)
+        following = self._orders.ack(topic, group, queue_id, offset, pop_ms)
         if following == UNKNOWN:
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{offset}, next:{following}, "
                 f"/{connection.address}",
             )
-        counts = following >= 0 and parts.offsets.commit_unless_reset(group, topic, queue_id, following)
-        if counts and not parts.orders.blocks(topic, group, queue_id, None):
+        counts = following >= 0 and self._offsets.commit_unless_reset(group, topic, queue_id, following)
+        if counts and not self._orders.blocks(topic, group, queue_id, None):
             parts.notify(topic, group, queue_id)
 
     # --- many ----------------------------------------------------------------------------------------------------
@@ -216,29 +174,28 @@ class AckProcessor:
         return run_steps(self._batch(connection, command))
 
     async def _in_pieces(self, connection: Connection, command: Command) -> Answer:
-        async with Pace(self._parts.world) as pace:
+        async with Pace(self._parts.node.world) as pace:
             return await pace.run(self._batch(connection, command))
 
     def _batch(self, connection: Connection, command: Command) -> Generator[None, None, Answer]:
         """Take a batch in short steps; when one is refused, those before it count, and may come again."""
         parts = self._parts
-        entries, broker_name = _entries(command, parts.identity.name)
+        entries, broker_name = _entries(command, parts.node.identity.name)
         batches: list[_Batch] = []
         for each in entries:
             batches.append(_Batch.read(each))
             yield
         for batch in batches:
-            parts.check_place(connection, batch.topic, batch.queue_id)
-            if batch.revive_queue != ORDER_QUEUE and batch.revive_queue >= parts.log.queues:
+            self._admission.check_place(connection, batch.topic, batch.queue_id)
+            if batch.revive_queue != ORDER_QUEUE and batch.revive_queue >= parts.state.log.queues:
+                remark = f"revive queue {batch.revive_queue} does not exist, there are {parts.state.log.queues}"
                 raise CommandError(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    f"revive queue {batch.revive_queue} does not exist, there are {parts.log.queues}: send the numbers "
-                    "that came with the messages",
+                    ResponseCode.MESSAGE_ILLEGAL, f"{remark}: send the numbers that came with the messages"
                 )
-        copies, end = parts.stored.copies(), 0
+        copies, end = self._stored.copies(), 0
         for batch in batches:
-            low = parts.store.min_queue_offset(batch.topic, batch.queue_id)
-            high = parts.store.max_queue_offset(batch.topic, batch.queue_id)
+            low = self._store.min_queue_offset(batch.topic, batch.queue_id)
+            high = self._store.max_queue_offset(batch.topic, batch.queue_id)
             offsets = tuple(offset for offset in batch.offsets if low <= offset <= high)
             if batch.revive_queue == ORDER_QUEUE:
                 for offset in offsets:
@@ -247,7 +204,7 @@ class AckProcessor:
                 key = (batch.topic, batch.group, batch.queue_id, batch.start_offset, batch.pop_ms, broker_name)
                 end = parts.write(Ack(key, offsets, True), batch.revive_queue, batch.pop_ms + batch.invisible_ms)
             yield
-        return parts.stored.answer(connection, command, response(command), end, copies)
+        return self._stored.answer(connection, command, response(command), end, copies)
 
 
 @attrs.frozen

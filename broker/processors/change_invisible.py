@@ -28,6 +28,9 @@ class InvisibleTimeProcessor:
 
     def __init__(self, parts: AckParts) -> None:
         self._parts = parts
+        self._store, self._stored = parts.store, parts.stored
+        self._offsets, self._orders = parts.state.offsets, parts.state.orders
+        self._clock = parts.node.world.clock
 
     def register(self, server: RemotingServer) -> None:
         """Answer the code at *server*."""
@@ -40,42 +43,42 @@ class InvisibleTimeProcessor:
         queue_id, offset = required_int(command, "queueId"), required_int(command, "offset")
         invisible_ms, text = required_int(command, "invisibleTime"), required(command, "extraInfo")
         try:
-            parts.check_place(connection, topic, queue_id)
-            low, high = parts.store.min_queue_offset(topic, queue_id), parts.store.max_queue_offset(topic, queue_id)
+            parts.admission.check_place(connection, topic, queue_id)
+            low, high = self._store.min_queue_offset(topic, queue_id), self._store.max_queue_offset(topic, queue_id)
             if not low <= offset < high:
                 remark = f"queue {queue_id} of {topic} holds no message at {offset}, only {low} to {high}"
                 raise CommandError(ResponseCode.NO_MESSAGE, remark)
             receipt = receipt_of(text)
             parts.check_receipt(receipt, queue_id, offset)
-            limit_ms = parts.options.store.timer_max_delay_sec * 1000
+            limit_ms = parts.node.options.store.timer_max_delay_sec * 1000
             if not 0 <= invisible_ms <= limit_ms:
                 remark = f"invisibleTime must be 0 to {limit_ms} ms, not {invisible_ms}"
                 raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
             if receipt.revive_queue == ORDER_QUEUE:
                 return self._change_in_order(command, group, topic, queue_id, offset, receipt.pop_ms, invisible_ms)
-            copies = parts.stored.copies()
-            now_ms = parts.world.clock.wall_ms()
+            copies = self._stored.copies()
+            now_ms = self._clock.wall_ms()
             point = CheckPoint(topic, group, queue_id, offset, now_ms, invisible_ms, receipt.broker_name, (offset,))
             key = (topic, group, queue_id, receipt.start_offset, receipt.pop_ms, receipt.broker_name)
             ack = Ack(key, (offset,))
             try:
-                end = parts.log.write(point, receipt.revive_queue, point.revive_ms - AHEAD_MS)
+                end = parts.state.log.write(point, receipt.revive_queue, point.revive_ms - AHEAD_MS)
             except PutRejected as error:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, f"{error.status.value}: {error.remark}") from None
             end = max(end, parts.write(ack, receipt.revive_queue, receipt.revive_ms))
         except CommandError as error:
             raise with_fields(error) from None
         ext = {"invisibleTime": str(invisible_ms), "popTime": str(now_ms), "reviveQid": str(receipt.revive_queue)}
-        return parts.stored.answer(connection, command, response(command, ext=ext), end, copies)
+        return self._stored.answer(connection, command, response(command, ext=ext), end, copies)
 
     def _change_in_order(
         self, command: Command, group: str, topic: str, queue_id: int, offset: int, pop_ms: int, invisible_ms: int
     ) -> Command:
         parts = self._parts
-        if offset < parts.offsets.query(group, topic, queue_id):
+        if offset < self._offsets.query(group, topic, queue_id):
             return response(command, ext=NOTHING)
-        visible_ms = parts.world.clock.wall_ms() + invisible_ms
-        if parts.orders.change_visible(topic, group, queue_id, offset, pop_ms, visible_ms):
+        visible_ms = self._clock.wall_ms() + invisible_ms
+        if self._orders.change_visible(topic, group, queue_id, offset, pop_ms, visible_ms):
             parts.notify(topic, group, queue_id)
         ext = {"invisibleTime": str(visible_ms - pop_ms), "popTime": str(pop_ms), "reviveQid": str(ORDER_QUEUE)}
         return response(command, ext=ext)

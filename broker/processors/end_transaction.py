@@ -5,15 +5,15 @@ Source: EndTransactionProcessor.java, AdminBrokerProcessor.java.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import attrs
 
-from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.admin.answers import UNSET_REMARK
-from understudy.broker.identity import Identity
+from understudy.broker.node import Node
 from understudy.broker.processors.send_admission import REJECTION_CODES
-from understudy.broker.replication import Replication
+from understudy.broker.processors.stored_answer import StoredAnswers
+from understudy.broker.session import RoleRules
 from understudy.broker.transactions.judgement import Choice, Decision, Refusal
 from understudy.broker.transactions.service import Transactions
 from understudy.format.record import decode_offset_message_id
@@ -24,7 +24,6 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError, optional_bool, required, required_int
 from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.clock import Clock
 from understudy.store.status import PutRejected
 
 LANE = "transaction"
@@ -37,26 +36,16 @@ class EndTransactionParts:
     """What of a broker is needed to take decisions.
 
     Attributes:
-        identity: its role.
-        clock: for the wait.
+        node: who it is, its settings and its world.
         transactions: the half messages.
-        acknowledgements: answers when an outcome is safe.
-        replication: copies.
-        sync_flush: whether answers wait for the disk.
-        may_store: returns whether what is decided now belongs into the own log.
-        acts: returns whether the broker is a slave that acts.
-        decide_elsewhere: has another master carry out what is decided at a slave that acts.
+        stored: answers that wait until an outcome is safe.
+        rules: returns the rules of the role in force: they say who may decide, and have others do so.
     """
 
-    identity: Identity
-    clock: Clock
+    node: Node
     transactions: Transactions
-    acknowledgements: Acknowledgements
-    replication: Replication
-    sync_flush: bool
-    may_store: Callable[[], bool]
-    acts: Callable[[], bool]
-    decide_elsewhere: Callable[[Decision], Awaitable[Refusal | None]]
+    stored: StoredAnswers
+    rules: Callable[[], RoleRules]
 
 
 class EndTransactionProcessor:
@@ -64,6 +53,7 @@ class EndTransactionProcessor:
 
     def __init__(self, parts: EndTransactionParts) -> None:
         self._parts = parts
+        self._identity = parts.node.identity
 
     def register(self, server: RemotingServer) -> None:
         """Answer the codes at *server*."""
@@ -73,14 +63,14 @@ class EndTransactionProcessor:
 
     def end(self, connection: Connection, command: Command) -> Answer:
         """Carry the decision out; one that is none is not answered, as the reference does."""
-        if self._parts.identity.role.is_slave and not self._parts.acts():
+        if self._identity.role.is_slave and not self._parts.rules().active:
             return response(command, ResponseCode.SLAVE_NOT_AVAILABLE, UNSET_REMARK)
         decision = _decision_of(command)
         if decision is None:
             return None
-        if self._parts.identity.role.is_slave:
+        if self._identity.role.is_slave:
             return self._lane.submit(connection, command, self._end_elsewhere)
-        if not self._parts.may_store():
+        if not self._parts.rules().may_store:
             raise _unavailable()
         if not self._parts.transactions.opened.is_set():
             return self._lane.submit(connection, command, self._end_later)
@@ -93,7 +83,7 @@ class EndTransactionProcessor:
             _, _, physical_offset = decode_offset_message_id(message_id)
         except ValueError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        if not (self._parts.may_store() and self._parts.transactions.opened.is_set()):
+        if not (self._parts.rules().may_store and self._parts.transactions.opened.is_set()):
             raise _unavailable()
         try:
             refused = self._parts.transactions.resume(physical_offset)
@@ -106,37 +96,37 @@ class EndTransactionProcessor:
     async def _end_elsewhere(self, connection: Connection, command: Command) -> Answer:
         """Have another master carry the decision out, which gets the half message of this slave that acts."""
         decision = _decision_of(command)
-        refused = None if decision is None else await self._parts.decide_elsewhere(decision)
+        refused = None if decision is None else await self._parts.rules().end_transaction(decision)
         if refused is not None:
             raise CommandError(refused.code, refused.remark)
         return response(command)
 
     async def _end_later(self, connection: Connection, command: Command) -> Answer:
         """Carry the decision out once it is known which half messages there are."""
-        with self._parts.clock.move_on_after(OPENING_SECONDS):
+        with self._parts.node.world.clock.move_on_after(OPENING_SECONDS):
             await self._parts.transactions.opened.wait()
         if not self._parts.transactions.opened.is_set():
             raise _unavailable()
         return self.end(connection, command)
 
     def _decide(self, connection: Connection, command: Command, decision: Decision) -> Answer:
-        parts, is_answered = self._parts, not command.flag & ONEWAY_BIT
+        parts, stored, is_answered = self._parts, self._parts.stored, not command.flag & ONEWAY_BIT
         try:
             outcome = parts.transactions.decide(decision, at_once=is_answered)
         except PutRejected as error:
             raise _not_put(error) from None
         if isinstance(outcome, Refusal):
             raise CommandError(outcome.code, outcome.remark)
-        waits_for_copies = parts.identity.role.waits_for_copies
-        if not is_answered or not (waits_for_copies or parts.sync_flush):
+        waits_for_copies = self._identity.role.waits_for_copies
+        if not is_answered or not (waits_for_copies or stored.flushes):
             return response(command)
         # Differs because the reference answers before the outcome is safe.
-        copies = parts.replication.copies_needed() if waits_for_copies else 1
-        if copies is None or parts.acknowledgements.full:
+        copies = stored.replication.copies_needed() if waits_for_copies else 1
+        if copies is None or stored.acknowledgements.full:
             return response(command)
-        parts.acknowledgements.add(outcome, connection, encode(response(command)), copies)
-        parts.replication.log_grew()
-        parts.acknowledgements.settle()  # what was decided before is safe already, and nothing new is on its way
+        stored.acknowledgements.add(outcome, connection, encode(response(command)), copies)
+        stored.replication.log_grew()
+        stored.acknowledgements.settle()  # what was decided before is safe already, and nothing new is on its way
         return None
 
 

@@ -17,11 +17,10 @@ from typing import Any
 import attrs
 import trio
 
-from understudy.broker.config import BrokerOptions
-from understudy.broker.identity import Identity
 from understudy.broker.lock_quorum import LockResult, decide, quorum_of
 from understudy.broker.locks import Queue, QueueLocks
 from understudy.broker.member_group import MemberGroup
+from understudy.broker.node import Node
 from understudy.format.json_dialect import JsonError, dump_pieces, dumps, join_in_steps
 from understudy.format.json_values import name_of
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
@@ -37,7 +36,6 @@ from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
 from understudy.runtime.signal import Signal
-from understudy.runtime.world import World
 
 log = get_logger("broker.lock")
 
@@ -59,17 +57,13 @@ class LockParts:
     """What of a broker is needed to lock queues.
 
     Attributes:
-        identity: names, addresses and role.
-        options: read at each request.
-        world: clock and threads.
+        node: who it is, its settings and its world.
         client: connections to other brokers.
         locks: the locks.
         member_group: who else is in the group.
     """
 
-    identity: Identity
-    options: BrokerOptions
-    world: World
+    node: Node
     client: RemotingClient
     locks: QueueLocks
     member_group: MemberGroup
@@ -80,6 +74,8 @@ class LockProcessor:
 
     def __init__(self, parts: LockParts) -> None:
         self._parts = parts
+        self._identity = parts.node.identity
+        self._world = parts.node.world
 
     def register(self, server: RemotingServer) -> None:
         """Answer the lock codes at *server*."""
@@ -95,7 +91,7 @@ class LockProcessor:
             return self._lane.submit(connection, command, self._lock_by_majority)
         if len(asked.queues) > AT_ONCE:
             return self._large.submit(connection, command, self._lock_here)
-        now_ms = self._parts.world.clock.wall_ms()
+        now_ms = self._world.clock.wall_ms()
         granted = self._parts.locks.lock(asked.group, asked.client_id, asked.queues, now_ms)
         return response(command, body=dumps({"lockOKMQSet": list(_rows(granted))}))
 
@@ -112,16 +108,16 @@ class LockProcessor:
 
     @property
     def _quorum(self) -> int:
-        options = self._parts.options
+        options = self._parts.node.options
         return quorum_of(options.store.total_replicas) if options.broker.lock_in_strict_mode else 1
 
     async def _locked(self, asked: Asked) -> list[Queue]:
-        now_ms = self._parts.world.clock.wall_ms()
-        async with Pace(self._parts.world) as pace:
+        now_ms = self._world.clock.wall_ms()
+        async with Pace(self._world) as pace:
             return await pace.run(self._parts.locks.locking(asked.group, asked.client_id, asked.queues, now_ms))
 
     async def _unlocked(self, asked: Asked) -> None:
-        async with Pace(self._parts.world) as pace:
+        async with Pace(self._world) as pace:
             await pace.run(self._parts.locks.unlocking(asked.group, asked.client_id, asked.queues))
 
     async def _lock_here(self, connection: Connection, command: Command) -> Command:
@@ -133,8 +129,8 @@ class LockProcessor:
 
     async def _lock_by_majority(self, connection: Connection, command: Command) -> Command:
         parts, asked = self._parts, asked_of(command)
-        async with Pace(parts.world) as pace:
-            now_ms = parts.world.clock.wall_ms()
+        async with Pace(self._world) as pace:
+            now_ms = self._world.clock.wall_ms()
             held = await pace.run(parts.locks.holding(asked.group, asked.client_id, asked.queues, now_ms))
         own = await self._locked(asked)
         result = await self._decided(attrs.evolve(asked, queues=own), held) if own else decide((), {}, 1)
@@ -155,7 +151,7 @@ class LockProcessor:
 
     async def _decided(self, asked: Asked, held: frozenset[Queue]) -> LockResult:
         """Ask the other replicas for what is locked here, until no answer that is missing could change anything."""
-        grants: dict[str, list[Queue]] = {self._parts.identity.address: asked.queues}
+        grants: dict[str, list[Queue]] = {self._identity.address: asked.queues}
         body, others, answered = await self._body(asked), self._others(), Signal()
         waiting = len(others)
 
@@ -172,7 +168,7 @@ class LockProcessor:
             while True:
                 silent = len(others) - waiting - (len(grants) - 1)
                 count = partial(decide, asked.queues, dict(grants), self._quorum, held, waiting, silent)
-                result = await self._parts.world.threads.run(count)
+                result = await self._world.threads.run(count)
                 if not result.open:
                     nursery.cancel_scope.cancel()  # what one of them grants yet ends with the client's other locks
                     return result
@@ -195,11 +191,11 @@ class LockProcessor:
         return await self._written({**ask, "onlyThisBroker": True})
 
     async def _written(self, value: Mapping[str, object]) -> bytes:
-        async with Pace(self._parts.world) as pace:
+        async with Pace(self._world) as pace:
             return await pace.run(join_in_steps(dump_pieces(value)))
 
     def _others(self) -> list[str]:
-        own = self._parts.identity
+        own = self._identity
         members = self._parts.member_group.members or {}
         return [
             address for broker_id, address in members.items() if broker_id != own.broker_id and address != own.address
@@ -210,7 +206,7 @@ class LockProcessor:
         try:
             answer = await self._parts.client.invoke(address, command, REPLICA_TIMEOUT_MS)
             if answer.code == ResponseCode.SUCCESS:
-                await read_answer(self._parts.world.threads, answer, _granted)
+                await read_answer(self._world.threads, answer, _granted)
                 grants[address] = body_of(answer, _granted)
         except (RemotingError, CommandError) as error:
             log.info("a replica did not grant the lock", address=address, why=error)

@@ -11,16 +11,15 @@ import attrs
 import trio
 
 from understudy.broker import filters, heartbeat
-from understudy.broker.broker_config import BrokerConfig
-from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel, ConsumerTable, ProducerTable
-from understudy.broker.conditions import Conditions, UnsupportedFilterError
-from understudy.broker.consumer_filters import ConsumerFilters
-from understudy.broker.groups import GroupTable
+from understudy.broker.catalog import Catalog
+from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel, ProducerTable
+from understudy.broker.conditions import UnsupportedFilterError
 from understudy.broker.heartbeat import ConsumerBeat, Heartbeat, HeartbeatError
 from understudy.broker.hold import PullHold
 from understudy.broker.locks import QueueLocks
+from understudy.broker.node import Node
 from understudy.broker.sql_filter.lexer import SqlError
-from understudy.broker.topics import TopicTable
+from understudy.broker.subscribers import Subscribers
 from understudy.format import names
 from understudy.format.json_dialect import dumps
 from understudy.remoting.bodies import JsonError, body_of, json_of
@@ -33,7 +32,6 @@ from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace, run_steps
 from understudy.runtime.signal import Signal
-from understudy.runtime.world import World
 
 HOUSEKEEPING_SECONDS = 10.0
 TOPICS_OF_A_STEP = 256
@@ -44,22 +42,18 @@ class MemberParts:
     """What of a broker is needed to know its clients.
 
     Attributes:
-        config: read at each request.
-        world: clock and load.
-        topics, groups, producers, consumers: the tables.
-        conditions, consumer_filters: of subscriptions that are no set of tags.
+        node: who it is, its settings and its world.
+        catalog: topics and groups.
+        producers: those that are connected.
+        subscribers: consumers that are connected.
         hold: pulls that wait.
         locks: the locks.
     """
 
-    config: BrokerConfig
-    world: World
-    topics: TopicTable
-    groups: GroupTable
+    node: Node
+    catalog: Catalog
     producers: ProducerTable[Connection]
-    consumers: ConsumerTable[Connection]
-    conditions: Conditions
-    consumer_filters: ConsumerFilters
+    subscribers: Subscribers
     hold: PullHold
     locks: QueueLocks
 
@@ -69,8 +63,11 @@ class MemberProcessor:
 
     def __init__(self, parts: MemberParts) -> None:
         self._parts = parts
-        self._config = parts.config
-        self._clock = parts.world.clock
+        self._config = parts.node.options.broker
+        self._world = parts.node.world
+        self._clock = self._world.clock
+        self._topics, self._groups = parts.catalog.topics, parts.catalog.groups
+        self._consumers, self._filters = parts.subscribers.consumers, parts.subscribers.filters
         self._changed: dict[str, None] = {}  # groups whose members must be told
         self._wake = Signal()
 
@@ -80,7 +77,7 @@ class MemberProcessor:
         server.register(RequestCode.HEART_BEAT, self.heartbeat, heartbeat.READING)
         server.register(RequestCode.UNREGISTER_CLIENT, self.unregister)
         server.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
-        check = self._parts.conditions.beside(server, self._parts.world.threads, self.check_config)
+        check = self._parts.subscribers.conditions.beside(server, self._world.threads, self.check_config)
         server.register(RequestCode.CHECK_CLIENT_CONFIG, check)
 
     def heartbeat(self, connection: Connection, command: Command) -> Answer:
@@ -92,7 +89,7 @@ class MemberProcessor:
         if beat.long:
 
             async def enter(connection: Connection, command: Command) -> Command:
-                async with Pace(self._parts.world) as pace:
+                async with Pace(self._world) as pace:
                     return await pace.run(self._enter(connection, command, beat))
 
             return self._large.submit(connection, command, enter)
@@ -109,10 +106,10 @@ class MemberProcessor:
             )
             if not known:
                 changed = True
-            entered = self._parts.consumers.get(consumer.group) is not None
+            entered = self._consumers.get(consumer.group) is not None
             if entered and not beat.without_subscriptions:
-                yield from self._parts.consumer_filters.take(consumer.group, consumer.subscriptions)
-            if second_form and entered and self._parts.consumers.swap_fingerprint(consumer.group, beat.fingerprint):
+                yield from self._filters.take(consumer.group, consumer.subscriptions)
+            if second_form and entered and self._consumers.swap_fingerprint(consumer.group, beat.fingerprint):
                 changed = True
             yield
         if self._config.enable_register_producer:
@@ -135,10 +132,9 @@ class MemberProcessor:
         now_ms: int,
     ) -> Generator[None, None, bool]:
         """Enter one consumer group, in steps; return whether its subscriptions are known now."""
-        parts = self._parts
         if self._config.reject_pull_consumer_enable and beat.consume_type == CONSUME_ACTIVELY:
             return True
-        row = parts.groups.get(beat.group)
+        row = self._groups.get(beat.group)
         if row is None:
             return True
         ordered = False
@@ -146,17 +142,17 @@ class MemberProcessor:
             if first:
                 yield
             part = beat.subscriptions[first : first + TOPICS_OF_A_STEP]
-            ordered = ordered or any(parts.topics.is_order(subscription.topic) for subscription in part)
-        parts.topics.ensure(
+            ordered = ordered or any(self._topics.is_order(subscription.topic) for subscription in part)
+        self._topics.ensure(
             names.retry_topic(beat.group),
             row.retry_queue_nums,
             names.PERM_READ | names.PERM_WRITE,
             sys_flag=names.SYSFLAG_UNIT_SUBSCRIPTION if beat.unit_mode else 0,
             order=ordered,
         )
-        known = parts.consumers.get(beat.group)
+        known = self._consumers.get(beat.group)
         unknown = without_subscriptions and (known is None or not known.subscriptions)
-        changed = yield from parts.consumers.registering(
+        changed = yield from self._consumers.registering(
             beat.group,
             self._channel(connection, command, client_id, now_ms),
             beat.consume_type,
@@ -172,7 +168,7 @@ class MemberProcessor:
 
     def is_connected(self, group: str, client_id: str) -> bool:
         """Tell whether *client_id* is a member of *group* on some connection."""
-        info = self._parts.consumers.get(group)
+        info = self._consumers.get(group)
         return info is not None and info.channel_of(client_id) is not None
 
     def tell_members(self, group: str) -> None:
@@ -189,7 +185,7 @@ class MemberProcessor:
         while True:
             if not self._changed:
                 await self._wake.wait()
-            async with Pace(self._parts.world) as pace:
+            async with Pace(self._world) as pace:
                 while self._changed:
                     group = next(iter(self._changed))
                     del self._changed[group]
@@ -201,10 +197,10 @@ class MemberProcessor:
                         await pace.breathe()
 
     def _to_tell(self, group: str) -> list[Connection]:
-        info = self._parts.consumers.get(group)
+        info = self._consumers.get(group)
         if info is None or info.broadcasting or not self._config.notify_consumer_ids_changed_enable:
             return []
-        row = self._parts.groups.find(group)
+        row = self._groups.find(group)
         if row is not None and not row.notify_consumer_ids_changed_enable:
             return []
         return list(info.channels)
@@ -216,14 +212,14 @@ class MemberProcessor:
         consumer_group = optional(command, "consumerGroup")
         if producer_group is not None:
             self._parts.producers.unregister(producer_group, connection, client_id)
-        if consumer_group is not None and self._parts.consumers.unregister(consumer_group, connection, client_id):
+        if consumer_group is not None and self._consumers.unregister(consumer_group, connection, client_id):
             self.tell_members(consumer_group)
         return response(command, ext={})
 
     def consumer_list(self, connection: Connection, command: Command) -> Command:
         """Answer the ids of a group's members."""
         group = required(command, "consumerGroup")
-        info = self._parts.consumers.get(group)
+        info = self._consumers.get(group)
         if info is None:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}", {})
         return response(command, ext={}, body=dumps({"consumerIdList": info.client_ids()}))
@@ -245,7 +241,7 @@ class MemberProcessor:
                 raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
             if not filters.is_tag_type(None if kind is None else str(kind)):
                 try:
-                    self._parts.conditions.get(str(kind), "" if text is None else str(text))
+                    self._parts.subscribers.conditions.get(str(kind), "" if text is None else str(text))
                 except UnsupportedFilterError as error:
                     raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
                 except SqlError as error:
@@ -256,7 +252,7 @@ class MemberProcessor:
         """Forget a connection that ended and tell the groups it was in."""
         self._parts.hold.drop(connection)
         self._parts.producers.close(connection)
-        for group in self._parts.consumers.close(connection):
+        for group in self._consumers.close(connection):
             self.tell_members(group)
 
     async def run(self) -> None:
@@ -269,13 +265,13 @@ class MemberProcessor:
         while True:
             await self._clock.sleep(HOUSEKEEPING_SECONDS)
             now_ms = self._clock.wall_ms()
-            silent = self._parts.consumers.expired(now_ms, self._config.channel_expired_timeout)
+            silent = self._consumers.expired(now_ms, self._config.channel_expired_timeout)
             for connection in dict.fromkeys([*silent, *self._parts.producers.expired(now_ms)]):
                 connection.close("no heartbeat")
                 self.closed(connection)
-            async with Pace(self._parts.world) as pace:
+            async with Pace(self._world) as pace:
                 await pace.run(self._parts.locks.expiring(now_ms))
-                await pace.run(self._parts.consumer_filters.burying())
+                await pace.run(self._filters.burying())
 
     def _channel(
         self, connection: Connection, command: Command, client_id: str, now_ms: int

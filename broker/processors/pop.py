@@ -5,31 +5,25 @@ Source: PopMessageProcessor.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from random import Random
+from collections.abc import Sequence
 
 import attrs
 
 from understudy.broker import filters
 from understudy.broker.conditions import Conditions, UnsupportedFilterError
-from understudy.broker.config import BrokerOptions
-from understudy.broker.groups import GroupTable
-from understudy.broker.identity import Identity
-from understudy.broker.offsets import OffsetTable
+from understudy.broker.node import Node
 from understudy.broker.parked_pulls import Wanted
 from understudy.broker.pop import choice
 from understudy.broker.pop.choice import Queue
-from understudy.broker.pop.log import ReviveLog
-from understudy.broker.pop.moving import Moving
-from understudy.broker.pop.order import OrderTable, next_record
+from understudy.broker.pop.order import next_record
 from understudy.broker.pop.revive_log import MOST_MESSAGES
+from understudy.broker.pop.state import PopState
 from understudy.broker.pop.taking import Taken, Taker, Taking, Wish, as_asked, check_point_of
 from understudy.broker.pop.waiting import EARLY_MS, PopHold, WaitingPop
-from understudy.broker.presence import Presence
+from understudy.broker.processors.pop_admission import PopAdmission
 from understudy.broker.processors.send_admission import FAQ
 from understudy.broker.sql_filter.lexer import SqlError
-from understudy.broker.statistics import BrokerStatistics
-from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.broker.topics import TopicConfig
 from understudy.format import names
 from understudy.format.receipts import ORDER_QUEUE, count_info, offsets_info, retry_mark, start_info
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -40,8 +34,6 @@ from understudy.remoting.fields import CommandError, optional, optional_bool, op
 from understudy.remoting.frame import Buffer, encode, reply_head
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
-from understudy.runtime.world import World
-from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected
 
 log = get_logger("broker.pop")
@@ -60,51 +52,43 @@ class PopParts:
     """What of a broker is needed for pops.
 
     Attributes:
-        identity: names, addresses and role.
-        options: read at each request.
-        world: clock and turns.
-        random: which queue comes first.
-        store: the messages.
-        topics, groups, offsets, orders: the tables.
-        log: check points and acknowledgements.
-        moving: notes what went out.
-        hold: pops that wait.
-        presence: a broker that was away hands out nothing.
+        node: who it is, its settings and its world.
+        admission: who may pop what.
         conditions: subscriptions that are no set of tags.
-        stats: counts.
-        serves: tells whether this broker hands messages out.
         taker: reads queues.
+        state: where it is noted what went out.
+        hold: pops that wait.
     """
 
-    identity: Identity
-    options: BrokerOptions
-    world: World
-    random: Random
-    store: MessageStore
-    topics: TopicTable
-    groups: GroupTable
-    offsets: OffsetTable
-    orders: OrderTable
-    log: ReviveLog
-    moving: Moving
-    hold: PopHold
-    presence: Presence
+    node: Node
+    admission: PopAdmission
     conditions: Conditions
-    stats: BrokerStatistics
-    serves: Callable[[], bool]
     taker: Taker
+    state: PopState
+    hold: PopHold
 
 
 class PopProcessor:
     """Handler of POP_MESSAGE of one broker."""
 
     def __init__(self, parts: PopParts) -> None:
-        self._parts = parts
-        self._config = parts.options.broker
+        node, state = parts.node, parts.state
+        self._config = node.options.broker
+        self._store_config = node.options.store
+        self._identity = node.identity
+        self._world = node.world
+        self._random = node.world.random
+        self._admission = parts.admission
+        self._topics = parts.admission.catalog.topics
+        self._conditions = parts.conditions
+        self._taker = parts.taker
+        self._hold = parts.hold
+        self._offsets, self._orders, self._stats = state.offsets, state.orders, state.stats
+        self._log, self._moving = state.log, state.moving
 
     def register(self, server: RemotingServer) -> None:
         """Answer the code at *server*."""
-        pop = self._parts.conditions.beside(server, self._parts.world.threads, self.pop)
+        pop = self._conditions.beside(server, self._world.threads, self.pop)
         server.register(RequestCode.POP_MESSAGE, pop)
 
     def pop(self, connection: Connection, command: Command) -> Answer:
@@ -116,23 +100,23 @@ class PopProcessor:
         connection, command = waiting.connection, waiting.command
         answer: Buffer | list[Buffer] | None
         try:
-            answer = self._parts.conditions.compiling(lambda: self._pop(connection, command, waiting.wanted))
+            answer = self._conditions.compiling(lambda: self._pop(connection, command, waiting.wanted))
         except Exception as error:
             answer = encode(failure(connection, command, error))
         if answer is not None:
             connection.write(answer)
 
     def _pop(self, connection: Connection, command: Command, known: Wanted) -> list[Buffer] | None:
-        parts, now_ms = self._parts, self._parts.world.clock.wall_ms()
+        now_ms = self._world.clock.wall_ms()
         wish, row, deadline_ms = self._read(connection, command, now_ms, known)
         queues = self._queues(wish, row)
-        revive_queue = ORDER_QUEUE if wish.in_order else parts.log.next_queue()
-        taking = parts.taker.take(wish, queues)
+        revive_queue = ORDER_QUEUE if wish.in_order else self._log.next_queue()
+        taking = self._taker.take(wish, queues)
         if taking.found:
             noted = self._note(wish, taking, now_ms, revive_queue)
             if noted:
                 if taking.rest > 0:
-                    parts.hold.wake(wish.topic, wish.group, wish.queue_id, KIND)
+                    self._hold.wake(wish.topic, wish.group, wish.queue_id, KIND)
                 return self._answer(command, wish, noted, taking.rest, now_ms, revive_queue)
         else:
             self._pass(wish, taking)
@@ -146,7 +130,7 @@ class PopProcessor:
         self, connection: Connection, command: Command, now_ms: int, known: Wanted
     ) -> tuple[Wish, TopicConfig, int]:
         """Return what is asked for, the topic, and until when it may wait. Raises :class:`CommandError`."""
-        parts, config = self._parts, self._config
+        config = self._config
         group, topic = required(command, "consumerGroup"), required(command, "topic")
         queue_id, most = required_int(command, "queueId"), required_int(command, "maxMsgNums")
         invisible_ms, poll_ms = required_int(command, "invisibleTime"), required_int(command, "pollTime")
@@ -163,10 +147,10 @@ class PopProcessor:
         if most > MOST_MESSAGES:
             remark = f"the broker[{config.broker_ip1}] pop message's num is greater than {MOST_MESSAGES}"
             raise _refused(ResponseCode.INVALID_PARAMETER, remark)
-        if not parts.options.store.timer_wheel_enable:
+        if not self._store_config.timer_wheel_enable:
             remark = f"the broker[{config.broker_ip1}] pop message is forbidden because timerWheelEnable is false"
             raise _refused(ResponseCode.SYSTEM_ERROR, remark)
-        row = parts.topics.rows.get(topic)
+        row = self._topics.rows.get(topic)
         if row is None:
             raise _refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
         if not row.perm & names.PERM_READ:
@@ -177,8 +161,8 @@ class PopProcessor:
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{row.read_queue_nums}] "
                 f"consumer:[/{connection.address}]",
             )
-        check_reader(parts, group, NOTHING)
-        limit_ms = parts.options.store.timer_max_delay_sec * 1000
+        self._admission.check_reader(group, NOTHING)
+        limit_ms = self._store_config.timer_max_delay_sec * 1000
         if most < 1 or not 0 < invisible_ms <= limit_ms:
             remark = f"maxMsgNums must be 1 to {MOST_MESSAGES} and invisibleTime 1 to {limit_ms} ms"
             raise _refused(ResponseCode.INVALID_PARAMETER, f"{remark}, not {most} and {invisible_ms}")
@@ -189,15 +173,15 @@ class PopProcessor:
             most,
             invisible_ms,
             init_mode != FROM_MAX,
-            _wanted(command, parts.conditions, known),
+            _wanted(command, self._conditions, known),
             bool(optional_bool(command, "order")),
             optional(command, "attemptId"),
         )
         return wish, row, born_ms + poll_ms
 
     def _queues(self, wish: Wish, row: TopicConfig) -> list[Queue]:
-        parts, config = self._parts, self._config
-        draw = parts.random.randrange(choice.DICE)
+        config = self._config
+        draw = self._random.randrange(choice.DICE)
         retry: list[Queue] = []
         if not wish.in_order:
             topic = choice.retry_topic_to_read(
@@ -207,7 +191,7 @@ class PopProcessor:
                 second_form=config.enable_retry_topic_v2,
                 first_form_too=config.retrieve_message_from_pop_retry_topic_v1,
             )
-            retry_row = parts.topics.rows.get(topic)
+            retry_row = self._topics.rows.get(topic)
             if retry_row is not None:
                 retry = choice.queues_of(topic, retry_row.read_queue_nums, draw)
         return choice.queues_to_read(
@@ -224,37 +208,37 @@ class PopProcessor:
 
     def _note(self, wish: Wish, taking: Taking, now_ms: int, revive_queue: int) -> list[Taken]:
         """Take note of what was handed out, then move offsets; return the queues for which that was possible."""
-        parts, noted = self._parts, list[Taken]()
+        noted = list[Taken]()
         for each in taking.taken:
             if each.offsets:
                 if wish.in_order:
                     self._note_order(wish, each, now_ms)
                 else:
-                    point = check_point_of(wish, each, now_ms, parts.identity.name)
+                    point = check_point_of(wish, each, now_ms, self._identity.name)
                     try:
-                        parts.moving.popped(point, revive_queue, each.next)
+                        self._moving.popped(point, revive_queue, each.next)
                     except PutRejected as error:
                         log.warning("check point refused, nothing is handed out", topic=each.queue.topic, why=error)
                         continue
                 noted.append(each)
                 count = len(each.offsets)
-                parts.stats.group(wish.group, each.queue.topic).add(each.queue.queue_id, count, each.size_bytes)
+                self._stats.group(wish.group, each.queue.topic).add(each.queue.queue_id, count, each.size_bytes)
             else:
-                parts.moving.passed(wish.group, each.queue.topic, each.queue.queue_id, each.next)
+                self._moving.passed(wish.group, each.queue.topic, each.queue.queue_id, each.next)
         return noted
 
     def _note_order(self, wish: Wish, taken: Taken, now_ms: int) -> None:
-        parts, queue = self._parts, taken.queue
-        before = parts.orders.get(queue.topic, wish.group, queue.queue_id)
+        queue = taken.queue
+        before = self._orders.get(queue.topic, wish.group, queue.queue_id)
         record = next_record(before, wish.attempt_id, now_ms, wish.invisible_ms, taken.offsets, now_ms)
-        parts.orders.put(queue.topic, wish.group, queue.queue_id, record)
-        parts.offsets.commit(wish.group, queue.topic, queue.queue_id, taken.start)
+        self._orders.put(queue.topic, wish.group, queue.queue_id, record)
+        self._offsets.commit(wish.group, queue.topic, queue.queue_id, taken.start)
         # Acknowledgements count for the newest pop only, and that one is of messages this log has.
-        parts.offsets.doubts.believe(f"{queue.topic}@{wish.group}", queue.queue_id)
+        self._offsets.doubts.believe(f"{queue.topic}@{wish.group}", queue.queue_id)
 
     def _pass(self, wish: Wish, taking: Taking) -> None:
         for each in taking.taken:
-            self._parts.moving.passed(wish.group, each.queue.topic, each.queue.queue_id, each.next)
+            self._moving.passed(wish.group, each.queue.topic, each.queue.queue_id, each.next)
 
     # --- answering ---------------------------------------------------------------------------------------------
 
@@ -262,23 +246,23 @@ class PopProcessor:
         self, command: Command, wish: Wish, noted: Sequence[Taken], rest: int, now_ms: int, revive_queue: int
     ) -> list[Buffer]:
         starts, offsets, counts = list[str](), list[str](), list[str]()
-        parts, body = self._parts, list[Buffer]()
+        body = list[Buffer]()
         size = messages = 0
         for each in noted:
             queue, mark = each.queue, retry_mark(each.queue.topic)
             starts.append(start_info(mark, queue.queue_id, each.start))
             offsets.append(offsets_info(mark, queue.queue_id, each.offsets))
             if wish.in_order:
-                record = parts.orders.get(queue.topic, wish.group, queue.queue_id)
+                record = self._orders.get(queue.topic, wish.group, queue.queue_id)
                 assert record is not None
                 counts += count_info(mark, queue.queue_id, dict(record.counts), record.least_count)
             if queue.topic != wish.topic and not self._config.pop_response_return_actual_retry_topic:
-                each = as_asked(wish, each, now_ms, revive_queue, parts.identity.name)
+                each = as_asked(wish, each, now_ms, revive_queue, self._identity.name)
             body += each.parts
             size += each.size_bytes
             messages += len(each.offsets)
-        parts.stats.get_found += 1
-        parts.stats.transferred += messages
+        self._stats.get_found += 1
+        self._stats.transferred += messages
         ext = _fields(wish, now_ms, revive_queue, rest, ";".join(starts), ";".join(offsets), ";".join(counts))
         return [reply_head(command.opaque or 0, ResponseCode.SUCCESS, ext, size, b"FOUND"), *body]
 
@@ -294,43 +278,24 @@ class PopProcessor:
         passed: bool,
     ) -> list[Buffer] | None:
         """Park the pop, or tell that there is nothing."""
-        parts, code = self._parts, ResponseCode.POLLING_TIMEOUT
-        parts.stats.get_missed += 1
+        code = ResponseCode.POLLING_TIMEOUT
+        self._stats.get_missed += 1
         wait_ms = deadline_ms - now_ms - EARLY_MS
         if wait_ms > 0:
             if wish.in_order and self._config.enable_notify_after_pop_order_lock_release:
-                wait_ms = min(wait_ms, parts.orders.opens_in(wish.topic, wish.group, wish.queue_id, wait_ms))
+                wait_ms = min(wait_ms, self._orders.opens_in(wish.topic, wish.group, wish.queue_id, wait_ms))
             waiting = WaitingPop(
                 connection, command, wish.wanted, wish.topic, wish.group, wish.queue_id, KIND, held_bytes(command)
             )
-            if not parts.hold.full(waiting):
+            if not self._hold.full(waiting):
                 # Nothing can arrive between the read above and here: neither yields.
-                parts.hold.wait(waiting, wait_ms)
+                self._hold.wait(waiting, wait_ms)
                 if rest > 0 and passed:  # what was read was not wanted, and more follows
-                    parts.hold.wake(wish.topic, wish.group, wish.queue_id, KIND)
+                    self._hold.wake(wish.topic, wish.group, wish.queue_id, KIND)
                 return None
             code = ResponseCode.POLLING_FULL
         ext = _fields(wish, now_ms, revive_queue, rest, "", "", "")
         return [reply_head(command.opaque or 0, code, ext, 0, b"NO_MESSAGE_IN_QUEUE")]
-
-
-def check_reader(parts: PopParts, group: str, ext: dict[str, str]) -> None:
-    """Refuse a group that may not consume, and all where nothing is handed out: :class:`CommandError` with *ext*."""
-    if parts.presence.unreadable:
-        raise CommandError(ResponseCode.POLLING_TIMEOUT, "this broker was away and is not online yet: pop again", ext)
-    if not parts.serves():
-        raise CommandError(
-            ResponseCode.SYSTEM_BUSY,
-            "[REJECTREQUEST]system busy, start flow control for a while: this broker hands out no messages "
-            "now, the one that acts in its group does",
-            ext,
-        )
-    row = parts.groups.get(group)
-    if row is None:
-        remark = f"subscription group [{group}] does not exist, {FAQ}"
-        raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark, ext)
-    if not row.consume_enable:
-        raise CommandError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}", ext)
 
 
 def _fields(wish: Wish, pop_ms: int, revive_queue: int, rest: int, starts: str, offsets: str, counts: str) -> bytes:

@@ -5,11 +5,16 @@ Source: NotificationProcessor.java, PeekMessageProcessor.java, PollingInfoProces
 
 from __future__ import annotations
 
+import attrs
+
+from understudy.broker.node import Node
 from understudy.broker.pop.choice import DICE, Queue, queues_of, queues_to_read
 from understudy.broker.pop.revive_log import MOST_MESSAGES
+from understudy.broker.pop.state import PopState
 from understudy.broker.pop.taking import MOST_BYTES
-from understudy.broker.pop.waiting import EARLY_MS, WaitingPop
-from understudy.broker.processors.pop import KIND, NOTHING, PopParts, check_reader
+from understudy.broker.pop.waiting import EARLY_MS, PopHold, WaitingPop
+from understudy.broker.processors.pop import KIND, NOTHING
+from understudy.broker.processors.pop_admission import PopAdmission
 from understudy.broker.processors.send_admission import FAQ
 from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -19,17 +24,39 @@ from understudy.remoting.dispatch import Answer, failure
 from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
 from understudy.remoting.frame import Buffer, encode, reply_head
 from understudy.remoting.server import RemotingServer
+from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
 
 NOTIFICATION = "notification"
 """The kind of waiters that are only told that there is something."""
 
 
+@attrs.frozen
+class QuestionParts:
+    """What of a broker is needed to answer questions about pops.
+
+    Attributes:
+        node: who it is, its settings and its world.
+        admission: who may pop what.
+        store: the messages.
+        state: what went out.
+        hold: those who wait for an answer.
+    """
+
+    node: Node
+    admission: PopAdmission
+    store: MessageStore
+    state: PopState
+    hold: PopHold
+
+
 class PopQuestions:
     """Handlers of the codes that change nothing."""
 
-    def __init__(self, parts: PopParts) -> None:
+    def __init__(self, parts: QuestionParts) -> None:
         self._parts = parts
+        self._world = parts.node.world
+        self._topics = parts.admission.catalog.topics
 
     def register(self, server: RemotingServer) -> None:
         """Answer the codes at *server*."""
@@ -49,10 +76,9 @@ class PopQuestions:
 
     def _place(self, command: Command, ext: dict[str, str]) -> tuple[str, str, int]:
         """Return group, topic and queue id, all of which exist. Raises :class:`CommandError`."""
-        parts = self._parts
         group, topic = required(command, "consumerGroup"), required(command, "topic")
         queue_id = required_int(command, "queueId")
-        row = parts.topics.rows.get(topic)
+        row = self._topics.rows.get(topic)
         if row is None:
             raise CommandError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}", ext
@@ -65,24 +91,23 @@ class PopQuestions:
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{row.read_queue_nums}]",
                 ext,
             )
-        check_reader(parts, group, ext)
+        self._parts.admission.check_reader(group, ext)
         return group, topic, max(queue_id, -1)
 
     def _queues(self, group: str, topic: str, queue_id: int, *, in_order: bool, retry_percent: int) -> list[Queue]:
-        parts = self._parts
-        draw, retry = parts.random.randrange(DICE), list[Queue]()
+        draw, retry = self._world.random.randrange(DICE), list[Queue]()
         for form in () if in_order else (False, True):
-            row = parts.topics.rows.get(names.pop_retry_topic(group, topic, second_form=form))
+            row = self._topics.rows.get(names.pop_retry_topic(group, topic, second_form=form))
             if row is not None:
                 retry += queues_of(row.name, row.read_queue_nums, draw)
-        queues = parts.topics.rows[topic].read_queue_nums
+        queues = self._topics.rows[topic].read_queue_nums
         return queues_to_read(topic, queue_id, queues, retry, draw, retry_percent=retry_percent, in_order=in_order)
 
     # --- notification --------------------------------------------------------------------------------------------
 
     def notification(self, connection: Connection, command: Command) -> Answer:
         """Tell whether a pop would find something; wait for it when the client wants that."""
-        parts, now_ms = self._parts, self._parts.world.clock.wall_ms()
+        parts, now_ms = self._parts, self._world.clock.wall_ms()
         group, topic, queue_id = self._place(command, _has(False))
         poll_ms = required_int(command, "pollTime")
         born_ms = min(optional_int(command, "bornTime") or now_ms, now_ms)
@@ -91,7 +116,7 @@ class PopQuestions:
         in_order = bool(optional_bool(command, "order"))
         attempt_id = optional(command, "attemptId")
         for queue in self._queues(group, topic, queue_id, in_order=in_order, retry_percent=DICE):
-            if in_order and parts.orders.blocks(queue.topic, group, queue.queue_id, attempt_id):
+            if in_order and parts.state.orders.blocks(queue.topic, group, queue.queue_id, attempt_id):
                 continue
             if self._holds_more(group, queue):
                 return response(command, ext=_has(True))
@@ -109,7 +134,7 @@ class PopQuestions:
         return self._position(group, queue) < store.max_queue_offset(queue.topic, queue.queue_id)
 
     def _position(self, group: str, queue: Queue) -> int:
-        offset = self._parts.moving.position(group, queue.topic, queue.queue_id)
+        offset = self._parts.state.moving.position(group, queue.topic, queue.queue_id)
         return offset if offset >= 0 else self._parts.store.min_queue_offset(queue.topic, queue.queue_id)
 
     def again(self, waiting: WaitingPop) -> None:
@@ -133,7 +158,7 @@ class PopQuestions:
         if not 1 <= most <= MOST_MESSAGES:
             remark = f"maxMsgNums must be 1 to {MOST_MESSAGES}, not {most}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark, NOTHING)
-        percent = parts.options.broker.pop_from_retry_probability
+        percent = parts.node.options.broker.pop_from_retry_probability
         body, rest, count, size = list[Buffer](), 0, 0, 0
         for queue in self._queues(group, topic, queue_id, in_order=False, retry_percent=percent):
             offset = self._position(group, queue)

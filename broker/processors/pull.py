@@ -5,22 +5,16 @@ Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import attrs
 
-from understudy.broker.broadcast import BroadcastOffsets
-from understudy.broker.clients import BROADCASTING, ConsumerTable
+from understudy.broker.catalog import Catalog
+from understudy.broker.clients import BROADCASTING
 from understudy.broker.commit_bounds import commit_refusal
-from understudy.broker.conditions import Conditions, NotCompiledError
-from understudy.broker.config import BrokerOptions
-from understudy.broker.first_reads import ANSWER_MS, FirstReads
-from understudy.broker.groups import GroupConfig, GroupTable
-from understudy.broker.hold import PullHold
-from understudy.broker.identity import Identity
-from understudy.broker.offsets import OffsetTable
-from understudy.broker.parked_pulls import ParkedPull, TopicQueue, Wanted, only_needed
-from understudy.broker.presence import Presence
+from understudy.broker.conditions import NotCompiledError
+from understudy.broker.first_reads import ANSWER_MS
+from understudy.broker.groups import GroupConfig
+from understudy.broker.node import Node
+from understudy.broker.parked_pulls import ParkedPull, Wanted
 from understudy.broker.processors.pull_broadcast import BroadcastPulls
 from understudy.broker.processors.pull_subscriptions import (
     FORBIDDEN_BROKER,
@@ -29,20 +23,19 @@ from understudy.broker.processors.pull_subscriptions import (
     Subscriptions,
     forbidden,
 )
+from understudy.broker.processors.pull_waits import PullWaits, explain
 from understudy.broker.processors.send_admission import FAQ
 from understudy.broker.property_filter import PropertyFilter
-from understudy.broker.replication import Replication
+from understudy.broker.replicated.offsets import ReplicatedOffsets
 from understudy.broker.statistics import BrokerStatistics
-from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, held_bytes
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, failure
-from understudy.remoting.fields import CommandError, required, required_int
+from understudy.remoting.fields import CommandError
 from understudy.remoting.frame import Buffer, encode, framed, reply_head, success_format
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
 
@@ -50,8 +43,6 @@ COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER, LITE = 1, 2, 4, 8, 16
 PULL_MAX_BYTES = 128 << 20
 """The reference's cap of one answer; the store's own bounds are far below it."""
 
-BEHIND_MS = 100
-"""How long a slave keeps a pull that its master could answer."""
 _MOVED = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_RESET})
 _EMPTY = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
 _RETRY = frozenset({GetStatus.MESSAGE_WAS_REMOVING, GetStatus.NO_MATCHED_MESSAGE})
@@ -63,7 +54,6 @@ _FOUND = success_format(_EXT, b"FOUND")
 
 _ISOLATED = b"this broker was away, readers wait until it is online again"
 _ASKING = b"the master is asked where this group stands"
-_NO_ROOM = "[OVERLOAD]system busy, waiting pulls hold too much memory of this broker; slow down and try again"
 
 
 @attrs.frozen
@@ -71,55 +61,50 @@ class PullParts:
     """What of a broker is needed to answer pulls.
 
     Attributes:
-        identity: names, addresses and role.
-        options: read at each request.
-        world: clock and turns.
+        node: who it is, its settings and its world.
         store: the messages.
-        topics, groups, offsets, consumers: the tables.
-        broadcasts: where broadcasting members are.
-        conditions: of subscriptions that are no set of tags.
-        hold: pulls that wait.
+        catalog: topics and groups.
+        offsets: where groups are; a slave notes what its master must be told.
+        waits: what pulls may have to wait for, and those that do.
         stats: counts.
-        replication: copies.
-        presence: whether readers may be answered.
-        first_reads: of consumers that a slave has to ask its master about.
-        note_commit: told of each commit; a slave tells its master.
     """
 
-    identity: Identity
-    options: BrokerOptions
-    world: World
+    node: Node
     store: MessageStore
-    topics: TopicTable
-    groups: GroupTable
-    offsets: OffsetTable
-    consumers: ConsumerTable[Connection]
-    broadcasts: BroadcastOffsets
-    conditions: Conditions
-    hold: PullHold
+    catalog: Catalog
+    offsets: ReplicatedOffsets
+    waits: PullWaits
     stats: BrokerStatistics
-    replication: Replication
-    presence: Presence
-    first_reads: FirstReads
-    note_commit: Callable[[str, str, int, int], None]
 
 
 class PullProcessor:
-    """Handlers of the pull codes of one broker."""
+    """Handlers of the pull codes of one broker.
 
-    def __init__(self, parts: PullParts) -> None:
-        self._parts = parts
-        self._config = parts.options.broker
+    Args:
+        parts: of the broker.
+        subscriptions: finds out what pulls want.
+        broadcasts: follows broadcasting members.
+    """
+
+    def __init__(self, parts: PullParts, subscriptions: Subscriptions, broadcasts: BroadcastPulls) -> None:
+        node, waits = parts.node, parts.waits
+        self._config = node.options.broker
+        self._store_config = node.options.store
+        self._threads = node.world.threads
+        self._clock = node.world.clock
+        self._identity = node.identity
         self._store = parts.store
         self._stats = parts.stats
-        self._clock = parts.world.clock
-        self._identity = parts.identity
-        self._broadcast = BroadcastPulls(parts)
-        self._subscriptions = Subscriptions(parts)
+        self._topics, self._groups = parts.catalog.topics, parts.catalog.groups
+        self._offsets, self._note_commit = parts.offsets.table, parts.offsets.note_commit
+        self._waits, self._presence, self._first_reads = waits, waits.presence, waits.first_reads
+        self._subscriptions = subscriptions
+        self._consumers, self._conditions = subscriptions.consumers, subscriptions.conditions
+        self._broadcasts = broadcasts
 
     def register(self, server: RemotingServer) -> None:
         """Answer the pull codes at *server*."""
-        pull = self._parts.conditions.beside(server, self._parts.world.threads, self.pull)
+        pull = self._conditions.beside(server, self._threads, self.pull)
         server.register(RequestCode.PULL_MESSAGE, pull)
         server.register(RequestCode.LITE_PULL_MESSAGE, pull)
 
@@ -134,7 +119,7 @@ class PullProcessor:
         try:
             answer = self._again(parked)
         except NotCompiledError:  # its group has subscribed to another one
-            answer = self._parts.conditions.compiling(lambda: self._again(parked))
+            answer = self._conditions.compiling(lambda: self._again(parked))
         except Exception as error:
             answer = encode(failure(connection, command, error))
         if answer is not None:
@@ -156,9 +141,9 @@ class PullProcessor:
             wanted = int(ext["maxMsgNums"])  # type: ignore[index]
             sys_flag = int(ext["sysFlag"])  # type: ignore[index]
         except (KeyError, TypeError, ValueError):
-            raise _explain(command) from None
+            raise explain(command) from None
         assert ext is not None
-        parts, config = self._parts, self._config
+        config = self._config
         if not config.slave_read_enable and self._identity.role.is_slave:
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY,
@@ -169,12 +154,12 @@ class PullProcessor:
             raise forbidden(f"the broker[{config.broker_ip1}] pulling message is forbidden", FORBIDDEN_BROKER)
         if command.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
             raise forbidden(f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden", FORBIDDEN_BROKER)
-        row = parts.groups.rows.get(group)
+        row = self._groups.rows.get(group)
         if row is None:
             row = self._group(group)
         if not row.consume_enable:
             raise forbidden(f"subscription group no permission, {group}", FORBIDDEN_GROUP)
-        topic_row = parts.topics.rows.get(topic)
+        topic_row = self._topics.rows.get(topic)
         if topic_row is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}", {})
         if not topic_row.perm & names.PERM_READ:
@@ -193,25 +178,25 @@ class PullProcessor:
             filtered = self._subscriptions.of_group(ext, group, topic, row, known)
 
         before_ms = self._clock.wall_ms()
-        if before_ms > parts.presence.readable_until_ms:
+        if before_ms > self._presence.readable_until_ms:
             # Differs because the reference gives out messages whose commit may reach nobody.
             if may_wait and sys_flag & COMMIT_OFFSET:
                 self._commit(ext, group, topic, queue_id, self._store.max_queue_offset(topic, queue_id))
             if may_wait and sys_flag & SUSPEND:
-                self._park(connection, command, ext, topic, queue_id, filtered)
+                self._waits.park(connection, command, ext, topic, queue_id, filtered)
                 return None
             low, high = self._store.min_queue_offset(topic, queue_id), self._store.max_queue_offset(topic, queue_id)
             answer = _EXT % (row.broker_id, row.sys_flag, offset, high, low, topic_row.sys_flag)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ISOLATED)]
-        if parts.first_reads.active and parts.first_reads.must_wait(group, topic, queue_id, offset):
+        if self._first_reads.active and self._first_reads.must_wait(group, topic, queue_id, offset):
             if may_wait and not asked:
                 parked = ParkedPull(connection, command, filtered, held_bytes(command))
                 parked.begun = False
-                self._keep(parked, (topic, queue_id), ANSWER_MS)
+                self._waits.keep(parked, (topic, queue_id), ANSWER_MS)
                 return None
             answer = _EXT % (row.broker_id, row.sys_flag, offset, offset, 0, topic_row.sys_flag)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ASKING)]
-        offsets = parts.offsets
+        offsets = self._offsets
         pending = None
         if offsets.reset or offsets.doubts.ends:
             pending = offsets.correction(group, topic, queue_id, offset)
@@ -222,9 +207,9 @@ class PullProcessor:
             offsets.record_pull(group, topic, queue_id, pending)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_OFFSET_MOVED, answer, 0, b"OFFSET_RESET")]
 
-        info = parts.consumers.groups.get(group)
+        info = self._consumers.groups.get(group)
         if (info is not None and info.message_model == BROADCASTING) or "requestSource" in ext:
-            moved = self._broadcast.follow(connection, ext, group, topic, queue_id, offset)
+            moved = self._broadcasts.follow(connection, ext, group, topic, queue_id, offset)
             if moved >= 0:
                 low = self._store.min_queue_offset(topic, queue_id)
                 high = self._store.max_queue_offset(topic, queue_id)
@@ -258,26 +243,25 @@ class PullProcessor:
                 topic_row.sys_flag,
                 command.opaque or 0,
             )
-            parts.stats.group(group, topic).add(queue_id, found.count, found.size_bytes)
+            self._stats.group(group, topic).add(queue_id, found.count, found.size_bytes)
             self._stats.get_found += 1
             self._stats.transferred += found.count
             return [framed(answer, found.size_bytes), *found.parts]
         self._stats.get_missed += 1
         code = _code_of(status, offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and sys_flag & SUSPEND:
-            self._park(connection, command, ext, topic, queue_id, filtered)
+            self._waits.park(connection, command, ext, topic, queue_id, filtered)
             return None
         if (
             code == ResponseCode.PULL_OFFSET_MOVED
-            and parts.identity.role.is_slave
-            and not parts.options.store.offset_check_in_slave
+            and self._identity.role.is_slave
+            and not self._store_config.offset_check_in_slave
         ):
             if may_wait and sys_flag & SUSPEND:
                 # The master knows better: this slave does not have it yet, or never had it, when it got the end of the
                 # log only. Differs because the reference answers at once and the client, whose route may show no master
                 # but this slave, asks for the same place again thousands of times a second.
-                has_master = parts.replication.master_address is not None
-                self._park(connection, command, ext, topic, queue_id, filtered, BEHIND_MS if has_master else None)
+                self._waits.park(connection, command, ext, topic, queue_id, filtered, self._waits.behind_ms)
                 return None
             code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, row.broker_id
         answer = _EXT % (
@@ -290,53 +274,23 @@ class PullProcessor:
         )
         return [reply_head(command.opaque or 0, code, answer, 0, status.value.encode())]
 
-    def _park(
-        self,
-        connection: Connection,
-        command: Command,
-        ext: dict[str, str],
-        topic: str,
-        queue_id: int,
-        wanted: Wanted,
-        most_ms: int | None = None,
-    ) -> None:
-        if self._config.long_polling_enable:
-            try:
-                wait_ms = int(ext.get("suspendTimeoutMillis") or 0)
-            except ValueError:
-                raise _explain(command) from None
-        else:
-            wait_ms = self._config.short_polling_time_mills
-        if most_ms is not None:
-            wait_ms = min(wait_ms, most_ms)
-        command, size = only_needed(command, ext)
-        self._keep(ParkedPull(connection, command, wanted, size), (topic, queue_id), wait_ms)
-
-    def _keep(self, parked: ParkedPull, queue: TopicQueue, wait_ms: int) -> None:
-        hold = self._parts.hold
-        if not hold.has_room(parked):
-            raise CommandError(ResponseCode.SYSTEM_BUSY, _NO_ROOM)
-        # Nothing can arrive between the read before and here: neither yields.
-        hold.park(parked, queue, wait_ms)
-
     def _commit(self, ext: dict[str, str], group: str, topic: str, queue_id: int, end: int) -> None:
         try:
             offset = int(ext.get("commitOffset") or -1)
         except ValueError:
             return
-        parts = self._parts
         # Nearly always it is an offset of the queue as it is.
-        if 0 <= offset <= end or commit_refusal(offset, end, is_slave=parts.identity.role.is_slave) is None:
-            offsets = parts.offsets
+        if 0 <= offset <= end or commit_refusal(offset, end, is_slave=self._identity.role.is_slave) is None:
+            offsets = self._offsets
             if not (offsets.reset or offsets.doubts.ends):  # nearly always, and a call less
                 offsets.commit(group, topic, queue_id, offset)
             elif not offsets.commit_unless_reset(group, topic, queue_id, offset):
                 return
             if offsets.following:
-                parts.note_commit(group, topic, queue_id, offset)
+                self._note_commit(group, topic, queue_id, offset)
 
     def _group(self, group: str) -> GroupConfig:
-        row = self._parts.groups.get(group)
+        row = self._groups.get(group)
         if row is None:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ}", {}
@@ -350,15 +304,3 @@ def _code_of(status: GetStatus, offset: int) -> int:
     if status in _MOVED or (status in _EMPTY and offset != 0):
         return ResponseCode.PULL_OFFSET_MOVED
     return ResponseCode.PULL_NOT_FOUND
-
-
-def _explain(command: Command) -> CommandError:
-    """Return the refusal of a pull header that could not be read, naming the first field that is wrong."""
-    try:
-        for name in ("consumerGroup", "topic"):
-            required(command, name)
-        for name in ("queueId", "queueOffset", "maxMsgNums", "sysFlag"):
-            required_int(command, name)
-    except CommandError as error:
-        return error
-    return CommandError(ResponseCode.SYSTEM_ERROR, "field suspendTimeoutMillis is not a number")

@@ -5,25 +5,37 @@ Source: PullMessageProcessor.java.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from understudy.broker.clients import CONSUME_PASSIVELY
+from understudy.broker.broadcast import BroadcastOffsets
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.clients import CONSUME_PASSIVELY, ConsumerTable
 from understudy.remoting.connection import Connection
-
-if TYPE_CHECKING:
-    from understudy.broker.processors.pull import PullParts
+from understudy.store.message_store import MessageStore
 
 PROXY_FOR_BROADCAST = "1"
 """The ``requestSource`` of pulls that a proxy sends for a member of a broadcasting group."""
 
 
 class BroadcastPulls:
-    """Follows the broadcasting members that pull from one broker."""
+    """Follows the broadcasting members that pull from one broker.
 
-    def __init__(self, parts: PullParts) -> None:
-        self._parts = parts
-        self._config = parts.options.broker
-        self._store = parts.store
+    Args:
+        config: read at each pull.
+        store: the messages.
+        consumers: the members.
+        offsets: where they are.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        consumers: ConsumerTable[Connection],
+        offsets: BroadcastOffsets,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._consumers = consumers
+        self._offsets = offsets
 
     def follow(
         self, connection: Connection, ext: dict[str, str], group: str, topic: str, queue_id: int, offset: int
@@ -44,13 +56,13 @@ class BroadcastPulls:
         client_id = ext.get("proxyFrowardClientId") if proxied else self._client_of(connection, group)
         if client_id is None:
             return -1
-        member, table = (topic, group, client_id), self._parts.broadcasts
+        member, table = (topic, group, client_id), self._offsets
         moved = table.start(member, queue_id, offset, proxied, lambda: self._first_or_end(topic, queue_id))
         table.note(member, queue_id, moved if moved >= 0 else offset, proxied)
         return moved
 
     def _client_of(self, connection: Connection, group: str) -> str | None:
-        info = self._parts.consumers.get(group)
+        info = self._consumers.get(group)
         if info is None or not info.broadcasting or info.consume_type != CONSUME_PASSIVELY:
             return None
         channel = info.channels.get(connection)

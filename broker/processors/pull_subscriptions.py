@@ -5,20 +5,17 @@ Source: PullMessageProcessor.java.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from understudy.broker import filters
 from understudy.broker.conditions import UnsupportedFilterError
-from understudy.broker.groups import GroupConfig
+from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.parked_pulls import Wanted
 from understudy.broker.processors.send_admission import FAQ
 from understudy.broker.property_filter import PropertyFilter
 from understudy.broker.sql_filter.lexer import SqlError
+from understudy.broker.subscribers import Subscribers
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.fields import CommandError
-
-if TYPE_CHECKING:
-    from understudy.broker.processors.pull import PullParts
+from understudy.runtime.clock import Clock
 
 FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC, FORBIDDEN_BROADCAST, FORBIDDEN_SUBSCRIPTION = 1, 2, 3, 4, 5
 HEARTBEAT_GRACE_MS = 40_000
@@ -29,12 +26,20 @@ class Subscriptions:
     """Finds out what pulls want, from their headers or from what their groups have subscribed to.
 
     Args:
-        parts: of the broker that answers pulls.
+        clock: wall time.
+        groups: what each may read.
+        subscribers: what each has subscribed to.
+
+    Attributes:
+        consumers: the members of groups.
+        conditions: of subscriptions that are no set of tags.
     """
 
-    def __init__(self, parts: PullParts) -> None:
-        self._parts = parts
-        self._clock = parts.world.clock
+    def __init__(self, clock: Clock, groups: GroupTable, subscribers: Subscribers) -> None:
+        self._clock = clock
+        self._groups = groups
+        self.consumers = subscribers.consumers
+        self.conditions = subscribers.conditions
 
     def of_header(self, ext: dict[str, str], known: Wanted) -> Wanted:
         """Return what the header of a pull asks for by itself.
@@ -59,7 +64,7 @@ class Subscriptions:
     def _condition(self, kind: str, text: str, known: Wanted) -> PropertyFilter:
         """Return a subscription that is no set of tags. Raises :class:`SqlError`, :class:`CommandError`."""
         try:
-            return self._parts.conditions.get(kind, text, known)
+            return self.conditions.get(kind, text, known)
         except UnsupportedFilterError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error), {}) from None
 
@@ -76,13 +81,12 @@ class Subscriptions:
         Raises:
             CommandError: the group is not there, may not read, or has subscribed to something else since.
         """
-        parts = self._parts
-        info = parts.consumers.groups.get(group)
+        info = self.consumers.groups.get(group)
         if info is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}", {})
         if info.broadcasting and not row.consume_broadcast_enable:
             raise forbidden(f"the consumer group[{group}] can not consume by broadcast way", FORBIDDEN_BROADCAST)
-        if parts.groups.forbidden and parts.groups.is_forbidden(group, topic):
+        if self._groups.forbidden and self._groups.is_forbidden(group, topic):
             raise forbidden(f"the consumer group[{group}] is forbidden for topic[{topic}]", FORBIDDEN_SUBSCRIPTION)
         subscription = info.subscriptions.get(topic)
         if subscription is None:

@@ -5,17 +5,13 @@ Source: ConsumerManageProcessor.java, AdminBrokerProcessor.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import attrs
 
-from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.catalog import Catalog
 from understudy.broker.commit_bounds import commit_refusal
-from understudy.broker.groups import GroupTable
-from understudy.broker.identity import Identity
-from understudy.broker.offsets import OffsetTable
+from understudy.broker.node import Node
 from understudy.broker.presence import Presence
-from understudy.broker.topics import TopicTable
+from understudy.broker.replicated.offsets import ReplicatedOffsets
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -29,22 +25,18 @@ class OffsetParts:
     """What of a broker is needed for offsets.
 
     Attributes:
-        identity: names, addresses and role.
-        config: read at each request.
+        node: who it is, its settings and its world.
         store: the messages.
-        topics, groups, offsets: the tables.
+        catalog: topics and groups.
+        offsets: where groups are; a slave notes what its master must be told.
         presence: whether readers may be answered.
-        note_commit: told of each commit; a slave tells its master.
     """
 
-    identity: Identity
-    config: BrokerConfig
+    node: Node
     store: MessageStore
-    topics: TopicTable
-    groups: GroupTable
-    offsets: OffsetTable
+    catalog: Catalog
+    offsets: ReplicatedOffsets
     presence: Presence
-    note_commit: Callable[[str, str, int, int], None]
 
 
 class OffsetProcessor:
@@ -52,8 +44,9 @@ class OffsetProcessor:
 
     def __init__(self, parts: OffsetParts) -> None:
         self._parts = parts
-        self._config = parts.config
+        self._config = parts.node.options.broker
         self._store = parts.store
+        self._offsets = parts.offsets.table
 
     def register(self, server: RemotingServer) -> None:
         """Answer the offset codes at *server*."""
@@ -73,7 +66,7 @@ class OffsetProcessor:
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY, "this broker was away and is not online again: ask once more in a moment", {}
             )
-        offset = self._parts.offsets.query(group, topic, queue_id)
+        offset = self._offsets.query(group, topic, queue_id)
         if offset >= 0:
             return response(command, ext={"offset": str(offset)})
         if optional_bool(command, "setZeroIfNotFound") is False:
@@ -90,9 +83,9 @@ class OffsetProcessor:
     def update(self, connection: Connection, command: Command) -> Command:
         """Commit a group's offset in a queue."""
         group, topic = required(command, "consumerGroup"), required(command, "topic")
-        if self._parts.groups.find(group) is None:
+        if self._parts.catalog.groups.find(group) is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!", {})
-        if self._parts.topics.get(topic) is None:
+        if self._parts.catalog.topics.get(topic) is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!", {})
         if optional(command, "queueId") is None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}", {})
@@ -101,17 +94,17 @@ class OffsetProcessor:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}", {})
         queue_id = required_int(command, "queueId")
         end = self._store.max_queue_offset(topic, queue_id)
-        refusal = commit_refusal(offset, end, is_slave=self._parts.identity.role.is_slave)
+        refusal = commit_refusal(offset, end, is_slave=self._parts.node.identity.role.is_slave)
         if refusal is not None:
             place = f"queue {queue_id} of topic {topic}, group {group}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"{refusal}: {place}", {})
         if self._config.use_server_side_reset_offset:
-            committed = self._parts.offsets.commit_unless_reset(group, topic, queue_id, offset)
+            committed = self._offsets.commit_unless_reset(group, topic, queue_id, offset)
         else:
-            self._parts.offsets.commit(group, topic, queue_id, offset)
+            self._offsets.commit(group, topic, queue_id, offset)
             committed = True
         if committed:
-            self._parts.note_commit(group, topic, queue_id, offset)
+            self._parts.offsets.note_commit(group, topic, queue_id, offset)
         return response(command, ext={})
 
     def search(self, connection: Connection, command: Command) -> Command:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import attrs
 
 from understudy.broker import delay
-from understudy.broker.acknowledgement import Acknowledgements
-from understudy.broker.config import BrokerOptions
-from understudy.broker.identity import Identity, host_bytes
+from understudy.broker.identity import host_bytes
 from understudy.broker.inner import InnerMessage, append
-from understudy.broker.replication import Replication
+from understudy.broker.node import Node
+from understudy.broker.processors.stored_answer import StoredAnswers
 from understudy.broker.timer import request
 from understudy.broker.timer.rules import UNIQUE, delete_key
 from understudy.broker.topics import TopicTable
@@ -26,7 +25,6 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError, optional
 from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.clock import Clock
 from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected
 
@@ -40,24 +38,18 @@ class RecallParts:
     """What of a broker is needed to take timer messages back.
 
     Attributes:
-        identity: names, addresses and role.
-        options: read at each request.
-        clock: wall time.
+        node: who it is, its settings and its world.
         store: the messages.
         topics: the table.
         timer_door: lets the request into the timer.
-        acknowledgements: those who wait for the disk or for copies.
-        replication: copies.
+        stored: answers that wait for the disk or for copies.
     """
 
-    identity: Identity
-    options: BrokerOptions
-    clock: Clock
+    node: Node
     store: MessageStore
     topics: TopicTable
     timer_door: request.Door
-    acknowledgements: Acknowledgements
-    replication: Replication
+    stored: StoredAnswers
 
 
 class RecallProcessor:
@@ -65,6 +57,8 @@ class RecallProcessor:
 
     def __init__(self, parts: RecallParts) -> None:
         self._parts = parts
+        self._identity = parts.node.identity
+        self._options = parts.node.options
 
     def register(self, server: RemotingServer) -> None:
         """Answer the code at *server*."""
@@ -75,29 +69,29 @@ class RecallProcessor:
 
         Whether the message was still there is not known before its second is over, as in the reference.
         """
-        parts, now_ms = self._parts, self._parts.clock.wall_ms()
+        parts, stored, now_ms = self._parts, self._parts.stored, self._parts.node.world.clock.wall_ms()
         topic, handle = self._checked(command, now_ms)
         message = self._message(connection, optional(command, "producerGroup"), topic, handle, now_ms)
         try:
             appended = append(parts.store, message)
         except PutRejected as error:
             raise self._refused(ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {error.remark}") from None
-        ext = {"msgId": handle.unique_key, "MSG_REGION": parts.options.broker.region_id}
+        ext = {"msgId": handle.unique_key, "MSG_REGION": self._options.broker.region_id}
         answer = response(command, ResponseCode.SUCCESS, UNSET_REMARK, ext)
-        copies = parts.replication.copies_needed() if parts.identity.role.waits_for_copies else 1
-        if command.flag & ONEWAY_BIT or (not (copies or 1) > 1 and parts.options.store.flush_disk_type != "SYNC_FLUSH"):
+        copies = stored.replication.copies_needed() if self._identity.role.waits_for_copies else 1
+        if command.flag & ONEWAY_BIT or (not (copies or 1) > 1 and not stored.flushes):
             return answer
         end = appended.physical_offset + appended.size_bytes
-        parts.acknowledgements.add(end, connection, encode(answer), copies or 1)
-        parts.replication.log_grew()
+        stored.acknowledgements.add(end, connection, encode(answer), copies or 1)
+        stored.replication.log_grew()
         return None
 
     def _checked(self, command: Command, now_ms: int) -> tuple[str, Handle]:
-        parts, config = self._parts, self._parts.options.broker
+        parts, config = self._parts, self._options.broker
         unavailable = "recall failed, broker service not available"
         if not config.recall_message_enable:
             raise self._refused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-        if parts.identity.role.is_slave:
+        if self._identity.role.is_slave:
             raise self._refused(ResponseCode.SLAVE_NOT_AVAILABLE, unavailable)
         if now_ms < config.start_accept_send_request_time_stamp or not (
             config.broker_permission & names.PERM_WRITE or config.allow_recall_when_broker_not_writeable
@@ -110,7 +104,7 @@ class RecallProcessor:
             handle = decode_handle(optional(command, "recallHandle") or "", topic)
         except ValueError as error:
             raise self._refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
-        if handle.broker_name != parts.identity.name:
+        if handle.broker_name != self._identity.name:
             raise self._refused(ResponseCode.ILLEGAL_OPERATION, unavailable)
         if not 0 < handle.time_ms - now_ms < parts.timer_door.max_delay_seconds * 1000:
             raise self._refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
@@ -119,7 +113,7 @@ class RecallProcessor:
     def _message(
         self, connection: Connection, group: str | None, topic: str, handle: Handle, now_ms: int
     ) -> InnerMessage:
-        with_topic = self._parts.options.store.append_topic_for_timer_delete_key
+        with_topic = self._options.store.append_topic_for_timer_delete_key
         pairs = {
             delay.TIMER_DELETE: delete_key(topic, handle.unique_key, with_topic=with_topic),
             UNIQUE: handle.unique_key,
@@ -141,4 +135,4 @@ class RecallProcessor:
         return InnerMessage(kept, queue_id, _BODY, properties, now_ms, host)
 
     def _refused(self, code: int, remark: str) -> CommandError:
-        return CommandError(code, remark, {"MSG_REGION": self._parts.options.broker.region_id})
+        return CommandError(code, remark, {"MSG_REGION": self._options.broker.region_id})

@@ -5,13 +5,11 @@ Source: ReplyMessageProcessor.java, Broker2Client.java.
 
 from __future__ import annotations
 
-from random import Random
-
 import attrs
 
-from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.clients import ProducerTable
-from understudy.broker.identity import Identity, host_bytes
+from understudy.broker.identity import host_bytes
+from understudy.broker.node import Node
 from understudy.broker.processors import send_header
 from understudy.broker.processors.send_admission import FAQ
 from understudy.broker.topics import TopicTable
@@ -25,7 +23,6 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.clock import Clock
 from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected
 
@@ -38,18 +35,12 @@ class ReplyParts:
     """What of a broker is needed to pass replies on.
 
     Attributes:
-        identity: names, addresses and role.
-        config: read at each request.
-        clock: wall and monotonic time.
-        random: draws queues.
+        node: who it is, its settings and its world.
         store: the messages.
         topics, producers: the tables.
     """
 
-    identity: Identity
-    config: BrokerConfig
-    clock: Clock
-    random: Random
+    node: Node
     store: MessageStore
     topics: TopicTable
     producers: ProducerTable[Connection]
@@ -60,9 +51,12 @@ class ReplyProcessor:
 
     def __init__(self, parts: ReplyParts) -> None:
         self._parts = parts
-        self._config = parts.config
+        node = parts.node
+        self._config = node.options.broker
+        self._identity = node.identity
+        self._world = node.world
         self._store = parts.store
-        self._store_host = host_bytes(parts.identity.ip, parts.identity.port)
+        self._store_host = host_bytes(node.identity.ip, node.identity.port)
 
     def register(self, server: RemotingServer) -> None:
         """Answer the reply codes at *server*."""
@@ -90,7 +84,7 @@ class ReplyProcessor:
         trace = "true" if self._config.trace_on else "false"
         answer = {"TRACE_ON": trace, "MSG_REGION": self._config.region_id}
         queue_id = self._check(connection, ext, topic, queue_id, answer)
-        now_ms = self._parts.clock.wall_ms()
+        now_ms = self._world.clock.wall_ms()
         pairs = parse_properties(ext.get("i") or "")
         pairs.pop("POP_CK", None)
         pairs |= {"MSG_REGION": self._config.region_id, "TRACE_ON": trace, "PUSH_REPLY_TIME": str(now_ms)}
@@ -144,7 +138,7 @@ class ReplyProcessor:
                 f"request queueId[{queue_id}] is illegal, {row.describe()} Producer: {connection.address}",
                 answer,
             )
-        return queue_id if queue_id >= 0 else self._parts.random.randrange(row.write_queue_nums)
+        return queue_id if queue_id >= 0 else self._world.random.randrange(row.write_queue_nums)
 
     async def _push(
         self,
@@ -165,7 +159,7 @@ class ReplyProcessor:
             return f"push reply message fail, channel of <{client_id}> not found."
         header = {
             "bornHost": connection.address,
-            "storeHost": self._parts.identity.address,
+            "storeHost": self._identity.address,
             "storeTimestamp": str(now_ms),
             "producerGroup": ext.get("a") or "",
             "topic": ext["b"],

@@ -15,15 +15,14 @@ from typing import Any
 import attrs
 
 from understudy.broker import delay
-from understudy.broker.acknowledgement import Acknowledgements
-from understudy.broker.config import BrokerOptions
-from understudy.broker.identity import Identity, host_bytes
+from understudy.broker.identity import host_bytes
+from understudy.broker.node import Node
 from understudy.broker.processors import send_header
 from understudy.broker.processors.send_admission import Admission, Count
 from understudy.broker.processors.send_answers import AnswerForms, MessageIds, with_recall_handle
 from understudy.broker.processors.send_batches import SendBatches
 from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe
-from understudy.broker.replication import Replication
+from understudy.broker.processors.stored_answer import StoredAnswers
 from understudy.broker.statistics import BrokerStatistics
 from understudy.format import json_dialect, names
 from understudy.format.properties import format_properties
@@ -34,7 +33,6 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError
 from understudy.remoting.frame import framed
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 from understudy.store.status import Appended, PutRejected
 
@@ -47,24 +45,18 @@ class SendParts:
     """What of a broker is needed to take sends.
 
     Attributes:
-        identity: names, addresses and role.
-        options: read at each request.
-        world: clock, randomness and load.
+        node: who it is, its settings and its world.
         store: the messages.
         stats: counts.
-        acknowledgements: sends that wait for the disk or for copies.
-        replication: copies.
+        stored: sends that wait for the disk or for copies.
         count_half: from the real topic of a half message to what counts it.
         taken_before: from properties and birth of a half message to where it stands, when it was brought here before.
     """
 
-    identity: Identity
-    options: BrokerOptions
-    world: World
+    node: Node
     store: MessageStore
     stats: BrokerStatistics
-    acknowledgements: Acknowledgements
-    replication: Replication
+    stored: StoredAnswers
     count_half: Callable[[str], Count]
     taken_before: Callable[[Mapping[str, str], int], Appended | None]
 
@@ -80,16 +72,19 @@ class SendProcessor:
 
     def __init__(self, parts: SendParts, admission: Admission) -> None:
         self._parts = parts
-        self._config = parts.options.broker
+        node, stored = parts.node, parts.stored
+        self._config = node.options.broker
         self._store = parts.store
-        self._clock = parts.world.clock
-        self._random = parts.world.random
+        self._clock = node.world.clock
+        self._random = node.world.random
         self.admission = admission
         self._plans = self.admission.plans
-        self._identity = parts.identity
-        self._flushes = parts.options.store.flush_disk_type == "SYNC_FLUSH"
+        self._identity = node.identity
+        self._acknowledgements = stored.acknowledgements
+        self._replication = stored.replication
+        self._flushes = stored.flushes
         self._copies = self.waits = False  # as the role says when a receive begins
-        self.message_ids = MessageIds(host_bytes(parts.identity.ip, parts.identity.port))
+        self.message_ids = MessageIds(host_bytes(node.identity.ip, node.identity.port))
         self.forms = AnswerForms(self._config, self.message_ids)
         self._common = CommonProperties()
         self._received_ms = 0  # of the receive that is in work; 0 between receives
@@ -151,7 +146,7 @@ class SendProcessor:
             queue_id = self._random.randrange(plan.write_queues)
         sys_flag |= plan.sys_flag
         waits = self.waits and not command.flag & ONEWAY_BIT
-        if waits and self._parts.acknowledgements.full:
+        if waits and self._acknowledgements.full:
             raise self.admission.refused(
                 ResponseCode.SYSTEM_BUSY,
                 "[OVERLOAD]system busy, start flow control for a while: too many sends wait for the disk or for copies",
@@ -277,7 +272,7 @@ class SendProcessor:
         self._copies = self._identity.role.waits_for_copies
         self.waits = self._copies or self._flushes
         if self._copies:
-            self._copies_needed = self._parts.replication.copies_needed()
+            self._copies_needed = self._replication.copies_needed()
 
     def count(self, count: Count, queue_id: int, messages: int, size_bytes: int) -> None:
         """Have *messages* of this receive counted by *count* after its answers.
@@ -321,9 +316,8 @@ class SendProcessor:
             answer: encoded.
             copies: how many replicas must have it, the master included.
         """
-        parts = self._parts
         if copies <= 1 and not self._flushes:
             return answer
-        parts.acknowledgements.add(offset, connection, answer, copies)
-        parts.replication.log_grew()
+        self._acknowledgements.add(offset, connection, answer, copies)
+        self._replication.log_grew()
         return None

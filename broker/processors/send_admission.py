@@ -6,21 +6,20 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 
 import attrs
 
 from understudy.broker import delay
 from understudy.broker.broker_config import BrokerConfig
-from understudy.broker.config import BrokerOptions
-from understudy.broker.groups import GroupTable
-from understudy.broker.identity import Identity
+from understudy.broker.catalog import Catalog
+from understudy.broker.delay_rules import DelayRules
 from understudy.broker.locks import QueueLocks
+from understudy.broker.node import Node
 from understudy.broker.processors import send_header
 from understudy.broker.role import Role
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.timer import request
-from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicConfig, TopicTable, has_batch_queues
+from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicConfig, has_batch_queues
 from understudy.broker.transactions.half import is_half, to_half
 from understudy.format import names
 from understudy.format.properties import parse_properties
@@ -80,25 +79,18 @@ class AdmissionParts:
     """What of a broker is needed to let sends in.
 
     Attributes:
-        identity: names, addresses and role.
-        options: read at each request.
-        random: draws queues.
-        topics, groups: the tables.
+        node: who it is, its settings and its world.
+        catalog: topics and groups.
         locks: the locks.
         stats: counts.
-        delay_levels: how many there are.
-        timer_door: lets timer messages in.
+        delays: which messages wait, and where.
     """
 
-    identity: Identity
-    options: BrokerOptions
-    random: Random
-    topics: TopicTable
-    groups: GroupTable
+    node: Node
+    catalog: Catalog
     locks: QueueLocks
     stats: BrokerStatistics
-    delay_levels: int
-    timer_door: request.Door
+    delays: DelayRules
 
 
 class Admission:
@@ -111,17 +103,18 @@ class Admission:
 
     def __init__(self, parts: AdmissionParts) -> None:
         self._parts = parts
-        self._config = parts.options.broker
-        self._store_config = parts.options.store
-        self._ids = UniqueIds.of_broker(parts.identity.ip, parts.random)
+        node = parts.node
+        self._config = node.options.broker
+        self._store_config = node.options.store
+        self._ids = UniqueIds.of_broker(node.identity.ip, node.world.random)
         self.plans: dict[str, TopicPlan] = {}
-        self.refusal = refusal_of(parts.identity.role, parts.options.broker)
-        parts.topics.on_change.append(self._forget_plans)
+        self.refusal = refusal_of(node.identity.role, self._config)
+        parts.catalog.topics.on_change.append(self._forget_plans)
 
     def admit(self, ext: dict[str, str], topic: str) -> TopicPlan:
         """Check the topic of a send and make it if need be. Raises :class:`CommandError`."""
         config = self._config
-        rows = self._parts.topics
+        rows = self._parts.catalog.topics
         if not config.broker_permission & names.PERM_WRITE and rows.is_order(topic):
             raise self.refused(
                 ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] sending message is forbidden"
@@ -200,12 +193,12 @@ class Admission:
         if level <= 0:
             kept = dict(pairs) if half else pairs  # once it is committed, it is asked again
             try:
-                place = request.redirect(topic, queue_id, kept, sys_flag, now_ms, self._parts.timer_door)
+                place = request.redirect(topic, queue_id, kept, sys_flag, now_ms, self._parts.delays.timer_door)
             except request.TimerRefusedError as error:
                 code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
                 raise self.refused(code, str(error)) from None
             return (*to_half(topic, queue_id, pairs, sys_flag), pairs) if half else (*place, sys_flag, pairs)
-        stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, self._parts.delay_levels)
+        stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, self._parts.delays.levels)
         return stored_topic, stored_queue, sys_flag, pairs
 
     def _settle_kept(self, pairs: dict[str, str]) -> None:
@@ -219,7 +212,7 @@ class Admission:
             raise self.refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"{remark}; send to the topic itself, with a delivery time"
             )
-        topic, rows = pairs.get(delay.REAL_TOPIC, ""), self._parts.topics
+        topic, rows = pairs.get(delay.REAL_TOPIC, ""), self._parts.catalog.topics
         row = rows.get(topic)
         if row is None and names.topic_name_error(topic) is None:
             row = rows.create_on_send(topic, names.DEFAULT_TOPIC, 8, False, self._config.auto_create_topic_enable)
@@ -232,7 +225,7 @@ class Admission:
     ) -> tuple[str, int]:
         """Give a message that came back too often to the dead letter topic."""
         group = names.group_of_retry_topic(topic)
-        row = self._parts.groups.get(group)
+        row = self._parts.catalog.groups.get(group)
         if row is None:
             raise self.refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}{FAQ}")
         most = row.retry_max_times
@@ -245,7 +238,7 @@ class Admission:
         if reconsume_times <= most and not self._parts.locks.any_held(group, now_ms):
             return topic, queue_id
         target = names.dead_letter_topic(group)
-        if self._parts.topics.ensure(target, 1, names.PERM_READ | names.PERM_WRITE) is None:
+        if self._parts.catalog.topics.ensure(target, 1, names.PERM_READ | names.PERM_WRITE) is None:
             raise self.refused(ResponseCode.SYSTEM_ERROR, f"topic[{target}] not exist")
         if delay.DELAY in pairs:
             pairs[delay.DELAY] = "-1"

@@ -122,7 +122,7 @@ class SendBatches:
         lane, size = self._lane, len(command.body)
         if (
             lane is not None
-            and LARGE_BATCH_BYTES < size <= self._parts.options.store.max_message_size
+            and LARGE_BATCH_BYTES < size <= self._parts.node.options.store.max_message_size
             and holds_more_than(command.body, LARGE_BATCH_MESSAGES)
         ):
             return lane.submit(connection, command, partial(self._in_pieces, batch))
@@ -158,14 +158,14 @@ class SendBatches:
         broker stops taking messages meanwhile, the sender is refused although the first pieces are stored.
         """
         body, ext = batch.body, command.ext or {}
-        async with Pace(self._parts.world) as pace:
+        async with Pace(self._parts.node.world) as pace:
             try:
                 ends = await pace.run(cut_batch(body, PIECE_MESSAGES))
             except BatchError as error:
                 raise self._admission.rejected(PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error))) from None
             first, ids, last = -1, list[bytes](), 0
             for begin, end in pairwise([0, *ends]):
-                now_ms = self._parts.world.clock.wall_ms()
+                now_ms = self._parts.node.world.clock.wall_ms()
                 if self._admission.refusal is not None:
                     raise self._admission.unready(now_ms)
                 batch.plan = self._admission.plans.get(batch.plan.row.name) or self._admission.admit(

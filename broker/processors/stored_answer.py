@@ -32,6 +32,11 @@ class StoredAnswers:
     acknowledgements: Acknowledgements
     replication: Replication
 
+    @property
+    def flushes(self) -> bool:
+        """Whether answers wait for the disk."""
+        return self.keys.flush_disk_type == "SYNC_FLUSH"
+
     def copies(self) -> int:
         """Return how many copies there must be; asked before anything is stored. Raises :class:`CommandError`."""
         if not self.identity.role.waits_for_copies:
@@ -52,7 +57,7 @@ class StoredAnswers:
             end: byte of the log behind what it confirms.
             copies: as of :meth:`copies`.
         """
-        if command.flag & ONEWAY_BIT or (copies <= 1 and self.keys.flush_disk_type != "SYNC_FLUSH"):
+        if command.flag & ONEWAY_BIT or (copies <= 1 and not self.flushes):
             return answer
         self.acknowledgements.add(end, connection, encode(answer), copies)
         self.replication.log_grew()

@@ -13,12 +13,16 @@ from typing import Any
 import attrs
 import pytest
 
+from understudy import broker, container
 from understudy.broker import admin, processors
 from understudy.broker.broker import Broker
+from understudy.broker.processors.pop import PopParts
 
 WIRING = re.compile(r"register|register_all|\w+_parts")
 """Functions that take parts from a broker and give them to what they make."""
 WHOLE = re.compile(rf"\b{Broker.__name__}\b")
+MOST_PARTS = 6
+"""Of one class; what needs more is two classes, or has parts that belong together and deserve a name."""
 
 
 def takers(module: ModuleType) -> list[str]:
@@ -69,3 +73,46 @@ def test_who_takes_the_whole_broker_is_found(made: Any) -> None:
     module.__dict__["register"] = register  # where parts are taken from
     name = f"{made.__name__}.__init__" if inspect.isclass(made) else made.__name__
     assert [f"{made.__module__}.{name}"] == takers(module)
+
+
+def records() -> list[type]:
+    """Return the attrs classes that are defined below broker and container."""
+    modules = [
+        import_module(each.name)
+        for package in (broker, container)
+        for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
+    return [
+        each
+        for module in modules
+        for each in vars(module).values()
+        if inspect.isclass(each) and attrs.has(each) and each.__module__ == module.__name__
+    ]
+
+
+def too_large(known: list[type]) -> dict[str, int]:
+    """Return how many fields those have that have too many, of *known* parts and the records that parts share."""
+    parts = [each for each in known if each.__name__.endswith("Parts")]
+    named = {name for each in parts for field in attrs.fields(each) for name in re.findall(r"\w+", str(field.type))}
+    shared = [each for each in known if each.__name__ in named and _is_shared_record(each)]
+    sizes = {each.__qualname__: len(attrs.fields(each)) for each in (*parts, *shared)}
+    return {name: size for name, size in sizes.items() if size > MOST_PARTS}
+
+
+def _is_shared_record(known: type) -> bool:
+    """Tell whether *known* only holds others; what can be gone through, such as the tables that travel, is a list."""
+    return known.__setattr__ is PopParts.__setattr__ and not hasattr(known, "__iter__")
+
+
+def test_nothing_takes_a_broker_by_pieces() -> None:
+    known = records()
+    assert len([each for each in known if each.__name__.endswith("Parts")]) > 30
+    assert {} == too_large(known)
+
+
+def test_large_parts_are_found_also_where_they_hide_in_a_record() -> None:
+    names = [f"part_{number}" for number in range(MOST_PARTS + 1)]
+    hidden: Any = attrs.make_class("Everything", names, frozen=True)
+    parts: Any = attrs.make_class("FewParts", {"everything": attrs.field(type=hidden)}, frozen=True)
+    assert {"Everything": MOST_PARTS + 1} == too_large([hidden, parts])
+    assert {"ManyParts": MOST_PARTS + 1} == too_large([attrs.make_class("ManyParts", names, frozen=True)])

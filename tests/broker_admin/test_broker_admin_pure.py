@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.broker.admin import attributes
-from understudy.broker.admin.assignment import average, average_by_circle, readable_queues
+from understudy.broker.admin.assignment import average, average_by_circle
+from understudy.broker.admin.cluster_queues import readable_queues
 from understudy.broker.admin.relays import physical_offset_of
 from understudy.broker.admin.runtime import byte_text, java_double, percentile_ms, uptime_text
 from understudy.remoting.fields import CommandError

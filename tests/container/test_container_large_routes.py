@@ -9,7 +9,10 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from understudy.broker.admin.assignment import AssignmentAdmin, AssignmentParts
+from understudy.broker.admin.cluster_queues import ClusterQueues
 from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.catalog import Catalog
+from understudy.broker.node import Node
 from understudy.container.escape.home import Home
 from understudy.container.escape.routes import Routes
 from understudy.container.log_topics import LogTopics
@@ -59,9 +62,9 @@ def world(threads: Noted) -> Any:
 async def assignment(client: NameServer, threads: Noted) -> int:
     nothing = cast(Any, SimpleNamespace(get=lambda *key: None))
     config = BrokerConfig(server_load_balancer_enable=False)
-    admin = AssignmentAdmin(
-        AssignmentParts(cast(Any, None), config, world(threads), cast(Any, client), lambda: ["n:1"], *([nothing] * 4))
-    )
+    node = Node(cast(Any, None), cast(Any, SimpleNamespace(broker=config)), world(threads))
+    queues = ClusterQueues(node, nothing, cast(Any, client), lambda: ["n:1"])
+    admin = AssignmentAdmin(AssignmentParts(node, Catalog(nothing, nothing), nothing, nothing, queues))
     answer = await admin.query(cast(Any, None), request(400, None, b'{"topic":"T","consumerGroup":"g"}'))
     return answer.body.count(b"queueId") // 4
 
