@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from understudy.broker import admin
 from understudy.broker.broker import Broker
+from understudy.broker.catalog import Catalog
 from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTable
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.broker.delay_progress import ScheduleProgress
@@ -19,6 +20,7 @@ from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.log_history import LogHistory
+from understudy.broker.node import Node
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.order import OrderTable
@@ -258,6 +260,8 @@ class Rig:
         )
         self.broker.history = SimpleNamespace(value=LogHistory())
         self.broker.sync_flush = False
+        self.broker.node = Node(self.broker.identity, options, self.broker.world)
+        self.broker.catalog = Catalog(self.topics, self.groups)
         self.broker.tables = tables_of(self.broker)  # type: ignore[arg-type]  # the parts it uses
         self.broker.forget_topic = MethodType(Broker.forget_topic, self.broker)
         self.server = Handlers()

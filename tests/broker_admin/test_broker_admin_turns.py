@@ -7,7 +7,7 @@ import json
 import pytest
 from admin_rig import Rig
 
-from understudy.broker.admin import assignment
+from understudy.broker.admin import cluster_queues
 from understudy.broker.topics import TopicConfig
 from understudy.format.json_dialect import loads
 from understudy.runtime import pace
@@ -106,7 +106,7 @@ async def test_a_topic_that_changes_while_a_list_is_checked_keeps_what_was_chang
 
 async def test_the_queues_of_a_wide_topic_are_named_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(assignment, "QUEUES_OF_A_PIECE", 1)
+    monkeypatch.setattr(cluster_queues, "QUEUES_OF_A_PIECE", 1)
     rig, turns = Rig(), list[int]()
     rig.topic("T", QUEUES)
     question = {"topic": "T", "consumerGroup": "nobody", "clientId": "c", "messageModel": "CLUSTERING"}
