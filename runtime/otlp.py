@@ -145,7 +145,7 @@ class Told:
     def _add(
         self, metric: Any, family: Family, point: Point, now_ns: int, marks: dict[Key, Mark], seen: dict[Key, Mark]
     ) -> None:
-        added = metric.data_points.add(time_unix_nano=now_ns)
+        added = metric.data_points.add(time_unix_nano=now_ns, start_time_unix_nano=self._begin_ns)
         for label, value in {**self._labels, **point.labels}.items():
             added.attributes.add(key=_text(label)).value.string_value = _text(value)
         values = point.values
