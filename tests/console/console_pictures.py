@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # pytest does that for its own
+
 from browser_rig import console_of, consume, produce
 from real_browser import MISSING, browser, browser_path, watched
 
