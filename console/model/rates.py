@@ -30,7 +30,8 @@ class Point:
         at_ms: when.
         put_per_second: messages taken from producers; ``None`` unknown.
         got_per_second: messages given to consumers; ``None`` unknown.
-        latency_ms: below which 99 of 100 messages were stored during the last minute, of the slowest broker.
+        latency_ms: below which 99 of 100 messages were stored during the last minute, of the slowest broker; ``None``
+            when nothing was, of which brokers say 0.
     """
 
     at_ms: int
@@ -75,7 +76,7 @@ def observe(known: Rates, groups: Mapping[str, Group], at_ms: int) -> Rates:
         elif before is not None and (rate := _rate(before, count)) is not None:
             now[leader.address] = rate
         latency = leader.answer.number("putLatency99")
-        if latency is not None:
+        if latency:
             latencies.append(latency)
     point = Point(
         at_ms,

@@ -14,6 +14,7 @@ from understudy.mqclient.api import (
     ConsumeFrom,
     PushConsumerOptions,
     ReceivedMessage,
+    WindowLimits,
     message,
     open_producer,
     open_push_consumer,
@@ -82,11 +83,12 @@ async def produce(name_servers: str, topic: str, per_second: float, count: int =
 
 
 async def consume(name_servers: str, topic: str, group: str, seconds_each: float = 0.0) -> None:
-    """Consume *topic* as *group*, so slowly, until cancelled."""
+    """Consume *topic* as *group*, so slowly, until cancelled; who is slow has little of what waits at hand."""
 
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
         await trio.sleep(seconds_each * len(messages))
 
-    options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, consume_tasks=1)
+    limits = WindowLimits(messages=4) if seconds_each else WindowLimits()
+    options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, consume_tasks=1, pull_batch=4, limits=limits)
     async with open_push_consumer(real_world(), name_servers, group, {topic: "*"}, listen, options):
         await trio.sleep_forever()

@@ -1,4 +1,4 @@
-"""Makes the pictures of the console in ``docs/``: the first screen, and a failover while it goes on.
+"""Makes the pictures of the console in ``docs/``: the first screen, also dark while a slave acts, and a failover.
 
 Run it when the page has changed, where ``chromium`` and playwright are:
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TOPIC = "Orders"
-_WARM_UP_SECONDS = 45
+_WARM_UP_SECONDS = 90  # how fast messages are stored is told of whole minutes
 _WAIT_MS = 60_000
 
 
@@ -46,19 +46,22 @@ def pictures(folder: Path, *, every_page: bool) -> None:
             wrong = watched(page)
             page.goto(address)
             page.wait_for_selector("tr[data-group]", timeout=_WAIT_MS)
-            time.sleep(_WARM_UP_SECONDS)  # so that the plots have something to show
+            time.sleep(_WARM_UP_SECONDS)
             page.screenshot(path=folder / "console.png")
             pair.kill("broker-a")
             page.wait_for_selector("tr.acting[data-group='broker-a']", timeout=_WAIT_MS)
-            page.wait_for_selector("text=clients are told to read from it", timeout=_WAIT_MS)
+            page.wait_for_selector("text=it gives out messages", timeout=_WAIT_MS)
             time.sleep(6)
+            page.emulate_media(color_scheme="dark")
+            page.screenshot(path=folder / "console-dark.png")
+            page.emulate_media(color_scheme="light")
             if every_page:
                 _each(page, address, folder, "acting")
             pair.restart("broker-a")
             pair.await_complete()
             page.goto(f"{address}#/failovers")
             page.wait_for_selector("text=the master is registered again", timeout=_WAIT_MS)
-            page.wait_for_selector("article", timeout=_WAIT_MS)
+            page.wait_for_selector("article[aria-label='report of broker-a']", timeout=_WAIT_MS)
             page.screenshot(path=folder / "console-failover.png")
             if every_page:
                 _each(page, address, folder, "after")

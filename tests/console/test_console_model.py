@@ -190,6 +190,11 @@ class TestRates:
         )
         assert [None] * 4 == [point[1] for point in memory.points(known)]
 
+    def test_a_minute_in_which_nothing_was_stored_has_no_latency(self) -> None:
+        busy = master(1_000)
+        idle = attrs.evolve(busy, figures={**(busy.figures or {}), "putLatency99": "0.00"})
+        assert [[1_000, None, None, None]] == memory.points(after(look(1_000, BOTH, {MASTER: idle})))
+
     def test_what_is_kept_is_bounded(self) -> None:
         known = Memory()
         for at in range(MOST_POINTS + 5):
