@@ -56,7 +56,8 @@ class Allowance:
         commits: also a plain message that was consumed then, where locks were lost: its commit was known to the lost
             member only, and who has to lock again asks for the committed offset. *before* is longer by as long as it
             may take to commit.
-        delayed: also a delayed message that was due then; otherwise locks were lost because nobody was there to ask.
+        delayed: also a delayed message that was due then; otherwise the master is there, and locks were lost because it
+            was not the only one that is away.
     """
 
     name: str
@@ -80,7 +81,7 @@ class Allowance:
         """Return whether *repeat* is one of these."""
         if len(repeat.came) > self.most or (self.unknown and repeat.delayed and repeat.recognizable):
             return False
-        locked = not (repeat.unlocked if self.delayed else repeat.leaderless)
+        locked = not (repeat.unlocked if self.delayed else repeat.unlocked_beside_master)
         if not (self.delayed if repeat.delayed else self.commits and not locked):
             return False
         before = self.before if repeat.delayed else self.before + COMMIT_SECONDS
@@ -221,7 +222,7 @@ def allowed_table() -> str:
     for row in ALLOWED:
         faults = ", ".join(row.faults) + f" at the {row.home.value}'s host"
         if not row.delayed:
-            faults += ", and one of the last name server"
+            faults += ", and one of the last name server, or of another member, so that no majority is left"
         if row.acting:
             faults += ", after or during one at the host of the master or of a name server"
         if row.unserved:

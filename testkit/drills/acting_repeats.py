@@ -88,10 +88,18 @@ class Repeat:
         At some time since it came there were too few members for a majority, or the master was away, and no name server
         was there to tell of a slave in its place.
         """
-        return self._outvoted or self.leaderless
+        return self._outvoted() or self._leaderless
 
     @property
-    def leaderless(self) -> bool:
+    def unlocked_beside_master(self) -> bool:
+        """Whether locks were lost before it came again although consumers reached the master all the time.
+
+        Another member was away as well, and no majority was left; or no name server was there to tell of a slave.
+        """
+        return self._outvoted(at_least=2) or self._leaderless
+
+    @property
+    def _leaderless(self) -> bool:
         """Whether nobody was there to renew locks before it came again."""
         lost = [met for met in self.met if met.home is Home.MASTER and met.away]
         servers = [met for met in self.met if met.unserved]
@@ -104,14 +112,15 @@ class Repeat:
             for server in servers
         )
 
-    @property
-    def _outvoted(self) -> bool:
+    def _outvoted(self, at_least: int = 1) -> bool:
+        """Return whether so many members were away at a time that no majority was left, *at_least* so many."""
+        fewest = max(len(self.hosts) - len(self.hosts) // 2, at_least)
         away = [met for met in self.met if met.away and met.host in self.hosts]
         first, last = self.came[0], self.came[-1]
         moments = [first, *(met.begin for met in away if first <= met.begin <= last)]
         return any(
             len({met.host for met in away if met.begin <= moment <= met.end + NOTICE_SECONDS})
-            >= len(self.hosts) - len(self.hosts) // 2
+            >= fewest
             for moment in moments
         )
 

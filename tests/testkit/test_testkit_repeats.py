@@ -230,6 +230,7 @@ def test_a_plain_message_comes_again_only_where_its_commit_and_its_lock_got_lost
 
 MUTE = Met("cut-out", Home.MASTER, 100.0, 130.0, host="c1")
 UNSERVED = Met("cut-in", Home.SERVER, 99.0, 120.0, host="n1", unserved=True)
+ALSO = Met("power", Home.SLAVE, 102.0, 140.0, host="c2")
 
 
 @pytest.mark.parametrize(
@@ -237,6 +238,10 @@ UNSERVED = Met("cut-in", Home.SERVER, 99.0, 120.0, host="n1", unserved=True)
     [
         pytest.param(94.5, 121.0, (MUTE, UNSERVED), "silent master", id="only the silent master knew it"),
         pytest.param(125.0, 131.0, (MUTE, UNSERVED), "silent master", id="it was consumed at the silent master"),
+        pytest.param(105.0, 131.0, (MUTE, ALSO), "silent master", id="two of three were away"),
+        pytest.param(93.5, 131.0, (MUTE, ALSO), None, id="its commit was copied before"),
+        pytest.param(125.0, 131.0, (MUTE, attrs.evolve(ALSO, end=110.0)), None, id="one was back before"),
+        pytest.param(105.0, 131.0, (MUTE, attrs.evolve(ALSO, host="c9")), None, id="no member was away"),
         pytest.param(93.5, 121.0, (MUTE, UNSERVED), None, id="its commit was copied"),
         pytest.param(105.0, 109.0, (MUTE, UNSERVED), None, id="locks were held still"),
         pytest.param(105.0, 121.0, (MUTE,), None, id="a slave granted locks"),
