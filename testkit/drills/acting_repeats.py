@@ -119,8 +119,7 @@ class Repeat:
         first, last = self.came[0], self.came[-1]
         moments = [first, *(met.begin for met in away if first <= met.begin <= last)]
         return any(
-            len({met.host for met in away if met.begin <= moment <= met.end + NOTICE_SECONDS})
-            >= fewest
+            len({met.host for met in away if met.begin <= moment <= met.end + NOTICE_SECONDS}) >= fewest
             for moment in moments
         )
 
