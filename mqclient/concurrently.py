@@ -81,7 +81,7 @@ class Concurrently:
             if work.held is None:
                 if work.batch is not None:
                     await trio.lowlevel.checkpoint()
-                    work.began = work.now = self._clock.monotonic()
+                    work.now = self._clock.monotonic()
                 continue
             if not work.waited:
                 self._line.give_back(work.rest())
@@ -102,9 +102,10 @@ class Concurrently:
 
     async def _have_turn(self, work: _Work) -> None:
         """Call the listener until a part is held, no batch is left, or others have their turn."""
-        consumption, monotonic, most = self._consumption, self._clock.monotonic, self._most
+        consumption, most = self._consumption, self._most
         listener, success = consumption.listener, ConsumeResult.SUCCESS
-        ends, calls = work.now + _TURN_SECONDS, _TURN_CALLS
+        loop_time = trio.lowlevel.current_clock().current_time  # what a turn may take is the event loop's, not a host's
+        ends, calls = loop_time() + _TURN_SECONDS, _TURN_CALLS
         try:
             while (batch := work.batch) is not None:
                 assigned, window, messages = batch.assigned, batch.window, batch.messages
@@ -126,9 +127,8 @@ class Concurrently:
                         self._answered(answer, work)
                         return
                     at = work.at = end
-                    now = work.now = monotonic()
                     calls -= 1
-                    if not calls or now >= ends:
+                    if not calls or loop_time() >= ends:
                         return
                 self._count_consumed(work)
                 work.take(self._line.take_now())
@@ -153,8 +153,8 @@ class Concurrently:
     def _count(self, work: _Work) -> None:
         """Count what the listener has answered that is held, after what was consumed before it."""
         self._count_consumed(work)
-        held, began = work.hold(), work.began
-        work.began = work.now = self._clock.monotonic()
+        held, began = work.hold(), work.now
+        work.now = self._clock.monotonic()
         good, topic = work.result is ConsumeResult.SUCCESS, held.messages[0].topic
         self._consumption.statistics.consumed(topic, len(held.messages), good, began, work.now)
 
@@ -166,7 +166,7 @@ class Concurrently:
         work.counted = work.at
         consumed = batch.messages[first : work.at] if work.at - first < len(batch.messages) else batch.messages
         topics = {message.topic for message in consumed}
-        began, work.began = work.began, work.now
+        began, work.now = work.now, self._clock.monotonic()
         if len(topics) == 1:
             self._consumption.statistics.consumed(topics.pop(), len(consumed), True, began, work.now)
         else:  # a retry topic has messages of several
@@ -188,17 +188,16 @@ class _Work:
         held: that part, if the listener waits with it, or has not wanted it; its queue is busy as long as it is held.
         waited: whether the listener has waited since the turn began.
         result: what the listener says of it.
-        began: when the first call that is not counted began (monotonic seconds).
-        now: when the last call ended.
+        now: when the last call that is counted ended (monotonic seconds).
     """
 
-    __slots__ = ("at", "batch", "began", "context", "counted", "held", "now", "part", "result", "waited")
+    __slots__ = ("at", "batch", "context", "counted", "held", "now", "part", "result", "waited")
     part: list[ReceivedMessage]
     context: ConsumeContext
 
     def __init__(self, batch: Batch, now: float) -> None:
         self.take(batch)
-        self.began = self.now = now
+        self.now = now
         self.held: Batch | None = None
         self.waited = False
 

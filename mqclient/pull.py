@@ -6,7 +6,7 @@ from enum import Enum
 
 import attrs
 
-from understudy.mqclient.errors import NotConnectedError
+from understudy.mqclient.errors import BrokerError, NotConnectedError
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.offsets import queue_fields
 from understudy.mqclient.queue import MessageQueue
@@ -14,6 +14,8 @@ from understudy.mqclient.records import decode_records
 from understudy.mqclient.session import Session
 from understudy.mqclient.subscription import Subscription
 from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
 
 COMMIT = 1
 SUSPEND = 2
@@ -32,7 +34,7 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
 
 
-_STATUS = {
+_STATUS: dict[int, PullStatus] = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
     ResponseCode.PULL_NOT_FOUND: PullStatus.NOTHING_NEW,
     ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NOTHING_MATCHED,
@@ -99,38 +101,61 @@ async def pull(session: Session, address: str, wanted: PullRequest) -> PullResul
         RecordDamagedError: the answer cannot be cut into records. One that can, but not be read, is a message with
             ``damage``.
     """
-    flags = 0
-    if wanted.commit_offset is not None:
-        flags |= COMMIT
-    if wanted.hold_ms:
-        flags |= SUSPEND
-    if wanted.send_subscription:
-        flags |= SUBSCRIPTION
-    if wanted.lite:
-        flags |= LITE
+    try:
+        answer = await session.remoting.invoke(address, pull_command(wanted), longest_wait_ms(wanted))
+    except RemotingError as error:
+        raise NotConnectedError(str(error)) from error
+    return pull_result(wanted, answer, address)
+
+
+def longest_wait_ms(wanted: PullRequest) -> int:
+    """Return how long an answer to *wanted* may take, in milliseconds."""
+    return wanted.hold_ms + _HEADROOM_MS
+
+
+def pull_command(wanted: PullRequest) -> Command:
+    """Return the request that asks for what is *wanted*."""
+    commit, hold_ms, queue = wanted.commit_offset, wanted.hold_ms, wanted.queue
+    subscription = wanted.subscription
+    flags = (
+        (COMMIT if commit is not None else 0)
+        | (SUSPEND if hold_ms else 0)
+        | (SUBSCRIPTION if wanted.send_subscription else 0)
+        | (LITE if wanted.lite else 0)
+    )
     ext = {
         "consumerGroup": wanted.group,
-        **queue_fields(wanted.queue),
-        "queueOffset": wanted.offset,
-        "maxMsgNums": wanted.max_messages,
-        "maxMsgBytes": wanted.max_bytes,
-        "sysFlag": flags,
-        "commitOffset": 0 if wanted.commit_offset is None else wanted.commit_offset,
-        "suspendTimeoutMillis": wanted.hold_ms,
-        "subscription": wanted.subscription.expression if wanted.send_subscription else None,
-        "subVersion": wanted.subscription.version,
-        "expressionType": wanted.subscription.expression_type,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "bname": queue.broker_name,
+        "queueOffset": str(wanted.offset),
+        "maxMsgNums": str(wanted.max_messages),
+        "maxMsgBytes": str(wanted.max_bytes),
+        "sysFlag": str(flags),
+        "commitOffset": str(commit or 0),
+        "suspendTimeoutMillis": str(hold_ms),
+        "subVersion": str(subscription.version),
+        "expressionType": subscription.expression_type,
     }
-    answer = await session.call(
-        address,
-        RequestCode.LITE_PULL_MESSAGE if wanted.lite else RequestCode.PULL_MESSAGE,
-        ext,
-        timeout_ms=wanted.hold_ms + _HEADROOM_MS,
-        accept=_STATUS,
-    )
+    if wanted.send_subscription:
+        ext["subscription"] = subscription.expression
+    return request(RequestCode.LITE_PULL_MESSAGE if wanted.lite else RequestCode.PULL_MESSAGE, ext)
+
+
+def pull_result(wanted: PullRequest, answer: Command, address: str) -> PullResult:
+    """Return what the broker at *address* answered to *wanted*; raises as :func:`pull` does.
+
+    Args:
+        wanted: what was asked.
+        answer: of any code.
+        address: for errors.
+    """
+    status = _STATUS.get(answer.code)
+    if status is None:
+        raise BrokerError(answer.code, answer.remark or "", address)
     header = answer.ext or {}
     messages: list[ReceivedMessage] = []
-    if answer.code == ResponseCode.SUCCESS:
+    if status is PullStatus.FOUND:
         messages = decode_records(answer.body, wanted.queue.broker_name, keep_damaged=True)
         for message in messages:
             if message.damage and not message.stored_topic:  # not even that can be read
@@ -139,7 +164,7 @@ async def pull(session: Session, address: str, wanted: PullRequest) -> PullResul
             accepts = wanted.subscription.accepts
             messages = [message for message in messages if message.damage or accepts(message.tags)]
     return PullResult(
-        _STATUS[ResponseCode(answer.code)],
+        status,
         int(header.get("nextBeginOffset") or wanted.offset),
         int(header.get("minOffset") or 0),
         int(header.get("maxOffset") or 0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from understudy.format.names import RETRY_PREFIX
 from understudy.mqclient.assigned import AssignedQueue, Batch
 from understudy.mqclient.errors import BrokerError, ClientError
@@ -9,7 +11,8 @@ from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
 from understudy.mqclient.listener import PushConsumerOptions
 from understudy.mqclient.membership import Membership
 from understudy.mqclient.offsets import OffsetStore
-from understudy.mqclient.pull import PullRequest, PullResult, PullStatus, max_offset, min_offset, offset_at, pull
+from understudy.mqclient.pull import PullRequest, PullResult, PullStatus, max_offset, min_offset, offset_at
+from understudy.mqclient.pulls import Pulls
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session
 from understudy.remoting.codes import ResponseCode
@@ -96,24 +99,39 @@ class Pulling:
                 await self._resumed.wait()
             while assigned.window.full(self.options.limits, ordered=self.options.ordered):
                 await assigned.changed.wait()
-            subscription = self.membership.subscriptions.get(assigned.queue.topic)
+            wanted = self._wanted(assigned)
             address = self._pull_address(assigned)
-            if subscription is None or address is None:
+            if wanted is None or address is None:
                 await self._clock.sleep(self.options.pull_retry_ms / 1000)
                 continue
-            commit = self.offsets.known(assigned.queue) if self.options.model is MessageModel.CLUSTERING else None
-            wanted = PullRequest(
-                self.group, assigned.queue, assigned.next_offset, subscription, self.options.pull_batch,
-                commit_offset=commit, hold_ms=self.options.hold_ms,
-            )  # fmt: skip
+            pulls = Pulls(self.session, address, partial(self._take_and_go_on, assigned, address))
             try:
-                result = await pull(self.session, address, wanted)
+                result = await pulls.run(wanted)
             except ClientError as error:
                 await self._after_failed_pull(assigned, address, error)
                 continue
-            assigned.last_pull_ms = self._clock.wall_ms()
-            assigned.replica = result.suggested_broker_id
-            await self._deliver(assigned, result)
+            if result is not None:
+                await self._take_unusual(assigned, result)
+
+    def _wanted(self, assigned: AssignedQueue) -> PullRequest | None:
+        """Return what to pull next, or ``None`` when the topic is not subscribed to any more."""
+        subscription = self.membership.subscriptions.get(assigned.queue.topic)
+        if subscription is None:
+            return None
+        commit = self.offsets.known(assigned.queue) if self.options.model is MessageModel.CLUSTERING else None
+        return PullRequest(
+            self.group, assigned.queue, assigned.next_offset, subscription, self.options.pull_batch,
+            commit_offset=commit, hold_ms=self.options.hold_ms,
+        )  # fmt: skip
+
+    def _take_and_go_on(self, assigned: AssignedQueue, address: str, result: PullResult) -> PullRequest | None:
+        """Take messages, and return what to ask the same broker next unless something speaks against it."""
+        self._take(assigned, result)
+        if self._paused or assigned.dropped or self._pull_address(assigned) != address:
+            return None
+        if assigned.window.full(self.options.limits, ordered=self.options.ordered):
+            return None
+        return self._wanted(assigned)
 
     def _pull_address(self, assigned: AssignedQueue) -> str | None:
         group = self.session.broker(assigned.queue.broker_name)
@@ -136,16 +154,23 @@ class Pulling:
         elif error.code in _HEARTBEAT_CURES:
             await self.session.send_heartbeat(address)
 
-    async def _deliver(self, assigned: AssignedQueue, result: PullResult) -> None:
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning(
-                "offset corrected",
-                group=self.group, queue=assigned.queue, asked=assigned.next_offset, corrected=result.next_offset,
-            )  # fmt: skip
-            assigned.restart(result.next_offset)
-            self.offsets.update(assigned.queue, result.next_offset)
-            await self.offsets.persist([assigned.queue])
+    async def _take_unusual(self, assigned: AssignedQueue, result: PullResult) -> None:
+        if result.status is not PullStatus.OFFSET_ILLEGAL:
+            self._take(assigned, result)
             return
+        assigned.last_pull_ms = self._clock.wall_ms()
+        assigned.replica = result.suggested_broker_id
+        log.warning(
+            "offset corrected",
+            group=self.group, queue=assigned.queue, asked=assigned.next_offset, corrected=result.next_offset,
+        )  # fmt: skip
+        assigned.restart(result.next_offset)
+        self.offsets.update(assigned.queue, result.next_offset)
+        await self.offsets.persist([assigned.queue])
+
+    def _take(self, assigned: AssignedQueue, result: PullResult) -> None:
+        assigned.last_pull_ms = self._clock.wall_ms()
+        assigned.replica = result.suggested_broker_id
         assigned.next_offset = result.next_offset
         fresh = assigned.window.add(result.messages)
         if fresh:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable
+from operator import lt
 
 import attrs
 
@@ -49,8 +50,19 @@ class Window:
             self._order.pop()
         return self._order[-1] if self._order else 0
 
-    def add(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Take pulled *messages* and return those that were not there yet."""
+    def add(self, pulled: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Take what was *pulled* and return the messages that were not there yet."""
+        messages = list(pulled)
+        offsets = [message.queue_offset for message in messages]
+        if offsets and offsets[0] >= self._next_offset and all(map(lt, offsets, offsets[1:])):  # nearly always
+            self._unfinished.update(zip(offsets, messages, strict=True))
+            self._order += offsets
+            self._next_offset = offsets[-1] + 1
+            self.size_bytes += sum([len(message.body) for message in messages])
+            return messages
+        return self._add_each(messages)
+
+    def _add_each(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         fresh = []
         unfinished, order, following = self._unfinished, self._order, self._next_offset
         in_order = True

@@ -25,7 +25,7 @@ from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import until
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
-CALLS_OF_A_MESSAGE = 3.0
+CALLS_OF_A_MESSAGE = 2.5
 """Most calls of functions of the client for each message: reading it, its listener, and progress."""
 
 

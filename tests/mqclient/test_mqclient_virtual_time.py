@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import pytest
 import trio
 
-from understudy.mqclient import pulling
+from understudy.mqclient import pulls as pulls_room
 from understudy.mqclient.errors import BrokerError, ClientError, InvalidMessageError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.producer import open_producer
-from understudy.mqclient.pull import PullRequest, PullResult, pull
+from understudy.mqclient.pull import PullRequest, pull_command
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
-from understudy.mqclient.session import Session
+from understudy.remoting.command import Command
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 
@@ -30,11 +30,11 @@ def test_an_idle_consumer_polls_long_and_stays_a_member(monkeypatch: pytest.Monk
     got: list[bytes] = []
     arrived = trio.Event()
 
-    async def counted(session: Session, address: str, wanted: PullRequest) -> PullResult:
+    def counted(wanted: PullRequest) -> Command:
         pulls[wanted.queue] += 1
-        return await pull(session, address, wanted)
+        return pull_command(wanted)
 
-    monkeypatch.setattr(pulling, "pull", counted)
+    monkeypatch.setattr(pulls_room, "pull_command", counted)
 
     async def listen(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
         got.extend(each.body for each in batch)
