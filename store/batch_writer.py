@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
+from understudy.format import light_queues
 from understudy.format.batch import ITEM_OVERHEAD_BYTES, BatchError, iter_batch
 from understudy.format.record import CRC_MASK, FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, FLAG_TRANSACTION_MASK
 from understudy.store.core import StoreCore
@@ -40,6 +41,7 @@ class BatchWriter:
         self._store_host = core.store_host
         self._store_flag = FLAG_STORE_HOST_V6 if len(core.store_host) == 20 else 0
         self._indexing = core.config.message_index_enable
+        self._light_queues = core.config.light_queues
         self.settings_changed()
 
     def settings_changed(self) -> None:
@@ -79,6 +81,10 @@ class BatchWriter:
             body = bytes(body)
         if not body:
             raise PutRejected(PutStatus.MESSAGE_ILLEGAL, "the batch has no message")
+        if self._light_queues and light_queues.NAMES in body:
+            raise PutRejected(
+                PutStatus.MESSAGE_ILLEGAL, "messages that name light queues are stored one by one; send no batch"
+            )
         shared_fields = _SHARED[len(born_host), len(self._store_host)]
         topic_bytes = queue.topic_field
         # An item has 22 bytes around body and properties, a record has its head, the topic and 2; the 2 bytes of the

@@ -27,6 +27,7 @@ LIVE = (
     "access_message_in_memory_max_ratio",
     "max_msgs_num_batch",
     "scrub_bytes_per_second",
+    "max_lmq_consume_queue_num",
 )
 """Settings that count at once when they change while the store is open; the others belong to its files."""
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -69,7 +70,9 @@ class StoreConfig:
         max_msgs_num_batch: most messages of one query by key.
         check_crc_on_recover: whether a start compares body checksums.
         message_delay_level: delays of the levels, as ``1s 5s 1m 1h``.
-        enable_multi_dispatch: whether a message may enter several queues (``INNER_MULTI_DISPATCH``).
+        enable_multi_dispatch: whether a record in the log may stand in several queues (``INNER_MULTI_DISPATCH``).
+        enable_lmq: whether such queues are light ones, with one queue; new messages enter them when both are set.
+        max_lmq_consume_queue_num: most light queues; no message makes one more.
         mapped_queue_files_max: most consume queue files mapped at the same time (each holds a file descriptor).
         mapped_log_files_max: most commit log files mapped at the same time.
         scrub_bytes_per_second: how fast a scrub goes that begins by itself ten minutes after a start; 0: none does. The
@@ -109,9 +112,16 @@ class StoreConfig:
     check_crc_on_recover: bool = True
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     enable_multi_dispatch: bool = False
+    enable_lmq: bool = False
+    max_lmq_consume_queue_num: int = 20_000
     mapped_queue_files_max: int = 256
     mapped_log_files_max: int = 32
     scrub_bytes_per_second: int = 8 << 20
+
+    @property
+    def light_queues(self) -> bool:
+        """Whether messages enter light queues here."""
+        return self.enable_lmq and self.enable_multi_dispatch
 
     def with_live(self, other: StoreConfig) -> StoreConfig:
         """Return these settings with what *other* says for those in :data:`LIVE`."""

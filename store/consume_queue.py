@@ -12,6 +12,7 @@ import struct
 from functools import lru_cache
 
 from understudy.format.java_hash import unsigned_hash
+from understudy.format.light_queues import is_light
 from understudy.format.names import SCHEDULE_TOPIC
 from understudy.format.record import topic_field
 from understudy.store.properties_digest import NO_PROPERTIES
@@ -72,6 +73,7 @@ class ConsumeQueue:
         "file_size",
         "folder",
         "hash_prefix",
+        "is_light",
         "is_schedule",
         "magic",
         "max_offset",
@@ -102,6 +104,7 @@ class ConsumeQueue:
         self.prefix_hashes: dict[bytes, int] = {}
         self.digest = NO_PROPERTIES
         self.is_schedule = topic == SCHEDULE_TOPIC
+        self.is_light = is_light(topic)
         self.starts: list[int] = []
         self.next_offset = 0
         self.max_offset = 0

@@ -28,6 +28,8 @@ log = get_logger("store.consume_queues")
 
 #: Space taken ahead in one go, in units.
 _ALLOCATE_UNITS = 4096
+#: The same of a light queue: there may be tens of thousands of them, most with a few messages.
+_ALLOCATE_LIGHT_UNITS = 204
 
 
 class ConsumeQueues:
@@ -46,6 +48,8 @@ class ConsumeQueues:
         self._file_size = -(-file_size // UNIT_BYTES) * UNIT_BYTES
         self._mapped = mapped
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        #: How many of them are light queues.
+        self.light_count = 0
         self.dirty_paths: set[str] = set()
         self._dirty: list[ConsumeQueue] = []
         self.unsynced_folders: set[str] = set()
@@ -77,6 +81,7 @@ class ConsumeQueues:
         if queue is None:
             folder = os.path.join(self._folder, topic, str(queue_id))
             queue = self.by_key[key] = ConsumeQueue(topic, queue_id, folder, self._file_size)
+            self.light_count += queue.is_light
         return queue
 
     # Units
@@ -106,7 +111,8 @@ class ConsumeQueues:
     def _allocate(self, queue: ConsumeQueue, first: int, offset: int, end: int) -> int:
         """Take the space of the units from *offset* to *end*, and some more, in the file that begins with unit *first*;
         return the queue offset where it ends."""
-        until = min(max(end, offset + _ALLOCATE_UNITS), first + queue.file_size // UNIT_BYTES)
+        ahead = _ALLOCATE_LIGHT_UNITS if queue.is_light else _ALLOCATE_UNITS
+        until = min(max(end, offset + ahead), first + queue.file_size // UNIT_BYTES)
         self._disk.allocate(
             queue.path(first * UNIT_BYTES), (offset - first) * UNIT_BYTES, (until - offset) * UNIT_BYTES
         )
@@ -298,6 +304,7 @@ class ConsumeQueues:
         if not queue.clean:
             self._dirty.remove(queue)
         del self.by_key[queue.topic, queue.queue_id]
+        self.light_count -= queue.is_light
 
     # Inside
 

@@ -5,8 +5,9 @@ The writer has what it needs at hand when it appends; recovery and replication c
 
 from __future__ import annotations
 
+from understudy.format import light_queues
 from understudy.format.java_hash import java_hash_of_bytes
-from understudy.format.names import SCHEDULE_TOPIC
+from understudy.format.names import LIGHT_PREFIX, SCHEDULE_TOPIC
 from understudy.format.properties import find_property
 from understudy.format.record import (
     FLAG_TRANSACTION_COMMIT,
@@ -24,11 +25,10 @@ from understudy.store.walk import RecordHead
 DELAY = b"DELAY\x01"
 _INNER_NUM = b"INNER_NUM\x01"
 _INNER_BASE = b"INNER_BASE\x01"
-MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
-_MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET\x01"
 #: Messages that readers see: no half messages, no decisions against them.
 _READABLE = (FLAG_TRANSACTION_NONE, FLAG_TRANSACTION_COMMIT)
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+_LIGHT = LIGHT_PREFIX.encode()
 _CACHE_MAX = 4096
 
 
@@ -137,14 +137,22 @@ class Dispatcher:
             deliver_ms = self.deliver_ms(head.properties, head.store_ms)
             code = code if deliver_ms is None else deliver_ms
         units = [(head.topic, head.queue_id, head.queue_offset, code)]
-        if self._core.config.enable_multi_dispatch:
-            names = find_property(head.properties, MULTI_DISPATCH)
-            offsets = find_property(head.properties, _MULTI_OFFSET)
-            if names is not None and offsets is not None:
-                for name, offset in zip(names.split(b","), offsets.split(b","), strict=False):
-                    if name and offset.isdigit() and not self._was_deleted(name, head):
-                        units.append((name, 0, int(offset), code))
+        if self._core.config.enable_multi_dispatch and light_queues.NAMES in head.properties:
+            units += self._further_units(head, code)
         return units
+
+    def _further_units(self, head: RecordHead, code: int) -> list[tuple[bytes, int, int, int]]:
+        """Return those of the queues that the properties of a record name."""
+        names = find_property(head.properties, light_queues.NAMES)
+        offsets = find_property(head.properties, light_queues.OFFSETS)
+        if names is None or offsets is None or not light_queues.divides(head.topic.decode("utf-8", "replace")):
+            return []
+        light = self._core.config.enable_lmq
+        return [
+            (name, light_queues.QUEUE_ID if light and name.startswith(_LIGHT) else head.queue_id, offset, code)
+            for name, offset in light_queues.entries(names, offsets)
+            if not self._was_deleted(name, head)
+        ]
 
     def _put(self, queue: ConsumeQueue, offset: int, head: RecordHead, code: int) -> None:
         core = self._core

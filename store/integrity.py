@@ -20,13 +20,13 @@ from zlib import crc32
 import attrs
 import trio
 
+from understudy.format import light_queues
 from understudy.format.record import BODY_LENGTH_AT, HEAD
 from understudy.runtime.log import get_logger
 from understudy.runtime.os_failure import os_failure
 from understudy.runtime.signal import Signal
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
-from understudy.store.dispatch import MULTI_DISPATCH
 from understudy.store.segments import Segment
 from understudy.store.walk import RecordHead, Walk, parse
 
@@ -75,7 +75,7 @@ def _is_usual(view: memoryview, at: int, physical: int, size: int, queue: Consum
 def _stands_at(head: RecordHead, queue: ConsumeQueue, offset: int) -> bool:
     """Whether a record says that it is the one at *offset* of *queue*, or is in more queues than one."""
     own = (head.topic, head.queue_id, head.queue_offset)
-    return own == (queue.topic.encode(), queue.queue_id, offset) or MULTI_DISPATCH in head.properties
+    return own == (queue.topic.encode(), queue.queue_id, offset) or light_queues.NAMES in head.properties
 
 
 @attrs.define

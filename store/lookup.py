@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from understudy.format.java_hash import unsigned_hash
+from understudy.format.light_queues import is_light
 from understudy.format.record import FLAG_TRANSACTION_ROLLBACK
 from understudy.store.batch_queue import BatchQueue
 from understudy.store.consume_queue import FILLER_SIZE
@@ -116,8 +117,10 @@ class Lookup:
 
     def record_before(self, physical_offset: int) -> int | None:
         """Return where the last queued record begins that begins before *physical_offset*; None when there is none."""
-        found = None
+        found, light = None, self._core.config.light_queues
         for topic, queue_id in (*self._core.consume_queues.by_key, *self._core.batch_queues.by_key):
+            if light and is_light(topic):
+                continue  # its messages stand in other queues, too
             following = self.queue_offset_at(topic, queue_id, physical_offset)
             extent = self.record_extent(topic, queue_id, following - 1)
             if extent is not None and extent[0] < physical_offset and (found is None or extent[0] > found):

@@ -27,6 +27,7 @@ from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
 from understudy.store.hiding import hide_after
 from understudy.store.integrity import Integrity, ScrubReport
+from understudy.store.light_writer import LightWriter
 from understudy.store.lookup import Lookup
 from understudy.store.opening import hold, recover
 from understudy.store.queue_repair import QueueRepair
@@ -72,7 +73,7 @@ class MessageStore:
         self._core = core
         self._lock = lock
         self._dispatcher = Dispatcher(core)
-        self._writer = Writer(core, self._dispatcher)
+        self._writer = (LightWriter if core.config.light_queues else Writer)(core, self._dispatcher)
         self._batch_writer = BatchWriter(core, self._dispatcher, self._writer)
         self._integrity = Integrity(core)
         self._reader = Reader(core, self._integrity)

@@ -97,8 +97,13 @@ class Reader:
                     # The ends say their own queue offsets: then none repeats a message after a gap.
                     if (
                         parts
-                        and own_offset(parts[-1], len(parts[-1]) - last_size, last_size) == offset + count - 1
-                        and own_offset(parts[0], 0, values[1]) == offset
+                        and (
+                            (
+                                own_offset(parts[-1], len(parts[-1]) - last_size, last_size) == offset + count - 1
+                                and own_offset(parts[0], 0, values[1]) == offset
+                            )
+                            or (queue.is_light and self._light_ends(queue, offset, values, parts))
+                        )
                         and (
                             first >= core.trusted_from
                             or queue.whole_from <= offset <= offset + count <= queue.whole_to
@@ -117,6 +122,17 @@ class Reader:
         return self._scan(
             queue, offset, wanted, max(max_messages, 1), max_bytes, min_offset, max_offset, accept, accept_record
         )
+
+    def _light_ends(self, queue: ConsumeQueue, offset: int, units: tuple[int, ...], parts: list[memoryview]) -> bool:
+        """Whether *parts* of a light queue end with a record that is not repeated; they say where they stand elsewhere."""
+        last, size = units[-3:-1]
+        are_records = own_offset(parts[0], 0, units[1]) >= 0 <= own_offset(parts[-1], len(parts[-1]) - size, size)
+        return are_records and not self._is_repeated(queue, offset + len(units) // 3 - 1, last)
+
+    def _is_repeated(self, queue: ConsumeQueue, offset: int, physical: int) -> bool:
+        """Whether the unit behind queue offset *offset* points to the same record."""
+        following = self._core.consume_queues.unit(queue, offset + 1) if offset + 1 < queue.next_offset else None
+        return following is not None and following[0] == physical
 
     def _slices(self, addresses: tuple[int, ...], sizes: tuple[int, ...], end: int, total: int) -> list[memoryview]:
         """Return the records of units that lie in one file, each of them once; nothing when they do not.
@@ -304,7 +320,11 @@ class Reader:
                     if is_old:
                         self._integrity.is_whole(physical, size)  # it is not, which is noted
                     continue
-                if own != wanted and self._is_repetition(queue, own, physical):
+                if own != wanted and (
+                    self._is_repeated(queue, wanted, physical)
+                    if queue.is_light
+                    else self._is_repetition(queue, own, physical)
+                ):
                     continue
                 if is_old and not self._integrity.is_whole(physical, size, queue, wanted):
                     continue

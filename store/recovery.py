@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os.path
 
+from understudy.format import light_queues
 from understudy.runtime.log import get_logger
 from understudy.store.batch_topics import declare_batch_topics
 from understudy.store.checkpoint import Checkpoint, load_checkpoint
@@ -29,7 +30,7 @@ from understudy.store.core import StoreCore
 from understudy.store.damage import keep_damaged_tail, void
 from understudy.store.deletions import FILE_NAME as DELETIONS_FILE
 from understudy.store.deletions import Deletion, LivingTopics, load_deletions
-from understudy.store.dispatch import MULTI_DISPATCH, Dispatcher
+from understudy.store.dispatch import Dispatcher
 from understudy.store.holes import FILE_NAME as HOLE_FILE
 from understudy.store.holes import first_hole, load_hole
 from understudy.store.mark import Mark
@@ -329,7 +330,7 @@ class Recovery:
         if head is None or head.size_bytes != size:
             return False
         same = head.queue_id == queue.queue_id and head.topic == queue.topic.encode()
-        return same or MULTI_DISPATCH in head.properties
+        return same or light_queues.NAMES in head.properties
 
     def _has_unit_after_end(self, queue: ConsumeQueue) -> bool:
         if queue.starts and queue.starts[-1] > queue.start_of(queue.next_offset):

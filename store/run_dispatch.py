@@ -2,13 +2,14 @@
 
 The records of one piece of log are walked with one unpack each. Their queue units are written for each queue at once,
 their index entries for each moment at once. What is unusual (other hosts than IPv4, transactions, delayed messages,
-batch queues) takes the way of a single record, after the runs before it.
+batch queues, messages in further queues) takes the way of a single record, after the runs before it.
 """
 
 from __future__ import annotations
 
 import struct
 
+from understudy.format.light_queues import NAMES
 from understudy.format.record import FLAG_TRANSACTION_PREPARED, MAGIC_V1
 from understudy.store.commit_log import CommitLog
 from understudy.store.consume_queue import ConsumeQueue
@@ -76,8 +77,9 @@ class RunDispatcher:
         """Collect runs up to what is unusual or not whole; return their end and the store time of the last record."""
         core, dispatcher = self._core, self._dispatcher
         may_be_deleted = core.dispatched < core.deletions.until
-        if core.batch_queues.topics or core.config.enable_multi_dispatch or may_be_deleted:
+        if core.batch_queues.topics or may_be_deleted:
             return core.dispatched, 0
+        divides = core.config.enable_multi_dispatch
         view, base, limit = log.view, log.base, log.at
         at = core.dispatched - base
         unpack, indexing, runs = _HEAD.unpack_from, core.config.message_index_enable, self._runs
@@ -113,6 +115,8 @@ class RunDispatcher:
             ):
                 found = [digest.hash_before + key & _MASK, *digest.hashes[1:]]
             else:
+                if divides and NAMES in field:
+                    break
                 digest = queue.digest = dispatcher.look_into(queue, field)
                 found = digest.hashes
             run = runs.get(queue)

@@ -74,6 +74,7 @@ def config_for(name: str, root: Path, content: dict[str, Any]) -> StoreConfig:
         max_hash_slot_num=int(config["maxHashSlotNum"]),
         max_index_num=int(config["maxIndexNum"]),
         enable_multi_dispatch=config.get("enableMultiDispatch") == "true",
+        enable_lmq=config.get("enableLmq") == "true",
         memory_bytes=1 << 34,
     )
 
