@@ -153,7 +153,9 @@ class Broker:
         self.catalog = Catalog(self.topics, self.groups)
         self.groups.auto_create = lambda: config.auto_create_subscription_group
         self.groups.create_system = lambda: config.enable_create_sys_group
+        self.topics.light_queues = self.groups.light_queues = keys.enable_lmq
         self.offsets = OffsetTable(now_ms, config.consumer_offset_update_version_step)
+        self.offsets.light_queues = keys.enable_lmq
         self.producers: ProducerTable[Connection] = ProducerTable()
         self.consumers: ConsumerTable[Connection] = ConsumerTable()
         self.broadcasts = BroadcastOffsets(
@@ -169,6 +171,7 @@ class Broker:
         self.hold = PullHold(world.clock, lambda: config.pull_thread_pool_queue_capacity, world.load.parked)
         self.arrivals = Arrivals(self.hold.parked, self.hold.arrived)
         self.stats = BrokerStatistics(world.clock, config.broker_cluster_name)
+        self.stats.light_together = lambda: keys.enable_lmq and not config.enable_lmq_stats
         self.schedule_progress = ScheduleProgress(now_ms, config.delay_offset_update_version_step)
         self.queue_mappings = QueueMappings(now_ms)
         self.own_log = OwnLog(world.clock, store, self.replication, keys)

@@ -64,6 +64,8 @@ START_ONLY = frozenset(
         "brokerName",
         "brokerRole",
         "enableControllerMode",
+        "enableLmq",
+        "enableMultiDispatch",
         "flushDiskType",
         "haListenPort",
         "listenPort",

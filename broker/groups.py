@@ -16,6 +16,7 @@ from understudy.format import names
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import Rows
 from understudy.format.json_values import attributes_of, name_of, truth_of
+from understudy.format.light_queues import is_light
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 
 
@@ -111,6 +112,7 @@ class GroupTable:
         forbidden: group to topic to a set of forbidden permission bits (bit 2 = reading).
         version: grows with every change.
         following: the version belongs to the master whose table this is; own changes leave it as it is.
+        light_queues: whether every group whose name is that of a light queue is there, without a row.
         on_change: called after every change.
     """
 
@@ -124,6 +126,7 @@ class GroupTable:
         self.on_change: list[Callable[[], None]] = []
         self.created_limit = created_limit
         self.following = False
+        self.light_queues = False
         self.auto_create: Callable[[], bool] = lambda: True
         self.create_system: Callable[[], bool] = lambda: True
         self.state_version: Callable[[], int] = lambda: 0
@@ -139,7 +142,7 @@ class GroupTable:
         Returns:
             ``None`` when the group does not exist and may not be made, or its name is illegal.
         """
-        row = self.rows.get(name)
+        row = self.find(name)
         if row is not None:
             return row
         if not (self.auto_create() or (names.is_system_group(name) and self.create_system())):
@@ -152,8 +155,11 @@ class GroupTable:
         return row
 
     def find(self, name: str) -> GroupConfig | None:
-        """Return the row of *name* without making one."""
-        return self.rows.get(name)
+        """Return the row of *name* without making one; what stands for one when it is a group of a light queue."""
+        row = self.rows.get(name)
+        if row is None and self.light_queues and is_light(name) and names.group_name_error(name) is None:
+            return GroupConfig(name)
+        return row
 
     def update(self, rows: Iterable[GroupConfig]) -> None:
         """Put *rows* over what is there."""

@@ -16,7 +16,6 @@ _NETTY = "there is no Netty, the kernel's defaults apply"
 _DLEDGER = "there is no DLedger commit log"
 _COMPACTION = "compaction topics are not served"
 _AUTH = "every request is judged by the users and rules of that moment; docs/security.md says how they are set"
-_LMQ = "light message queues are not served"
 _COMMERCIAL = "there are no commercial statistics"
 _DISPATCH = "queue and index entries are made by the append itself"
 _BLOOM = "conditions are evaluated on the properties, without a Bloom filter in front"
@@ -125,7 +124,6 @@ _GROUPS: dict[str, str] = {
         migrateAuthFromV1Enabled statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
         statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum userCacheExpiredSecond
         userCacheMaxNum userCacheRefreshSecond""",
-    _LMQ: "enableLmq enableLmqStats maxLmqConsumeQueueNum",
     _COMMERCIAL: """
         accountStatsEnable accountStatsPrintZeroValues commercialBaseCount commercialSizePerMsg enableDetailStat
         enableScheduleMessageStats""",

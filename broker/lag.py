@@ -75,7 +75,7 @@ def lag_pieces(source: LagSource, now_ms: int, *, estimate: bool = True) -> Iter
         else:
             topics = offline.get(group, [])
         for topic in topics:
-            row = source.topics.get(topic)
+            row = source.topics.rows.get(topic)  # light queues have none: there may be very many
             if row is None:
                 continue
             subscription = None if members is None else members.subscriptions.get(topic)

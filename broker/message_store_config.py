@@ -144,7 +144,7 @@ class MessageStoreConfig:
     max_hash_slot_num: Positive = 5_000_000
     max_ha_transfer_byte_in_second: int = 104_857_600
     max_index_num: IndexEntries = 20_000_000
-    max_lmq_consume_queue_num: int = 20000
+    max_lmq_consume_queue_num: NotNegative = 20000
     max_message_size: Positive = 4_194_304
     max_msgs_num_batch: Int = 64
     max_offset_map_size: int = 104_857_600

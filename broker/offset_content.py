@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from understudy.format.light_queues import QUEUE_ID, is_light
+
 REMOVED_TOPICS, REMOVED_GROUPS = "removedTopicTable", "removedGroupTable"
 RESET_STAMPS, PENDING_RESETS = "resetStampTable", "pendingResetTable"
 LOG_ENDS = "logEndTable"
+OFFSETS = "offsetTable"
+LIGHT_OFFSETS = "lmqOffsetTable"
+"""Of groups whose names are those of light queues: one number for the one queue of each."""
+FILE_NAME, LIGHT_FILE_NAME = "consumerOffset.json", "lmqConsumerOffset.json"
+"""The latter for all groups, where light queues are on."""
 
 
 def quoted(numbers: Mapping[int, int]) -> Iterator[tuple[str, int]]:
@@ -43,8 +50,42 @@ def queue_table(value: Mapping[str, Any], name: str) -> dict[str, dict[int, int]
     return found
 
 
+def offset_table(value: Mapping[str, Any]) -> dict[str, dict[int, int]]:
+    """Read the offsets of all groups, those of light queues included. Raises ``ValueError`` as :func:`queue_table`."""
+    found = queue_table(value, OFFSETS)
+    for key, offset in removed_table(value, LIGHT_OFFSETS).items():
+        found.setdefault(key, {})[QUEUE_ID] = offset
+    return found
+
+
+def offset_tables(table: Mapping[str, Mapping[int, int]], light: bool) -> dict[str, Iterator[tuple[str, Any]]]:
+    """Return the tables in which offsets are written, each as its rows: two where *light* queues are on."""
+    tables: dict[str, Iterator[tuple[str, Any]]] = {OFFSETS: _offset_rows(table, light)}
+    return {LIGHT_OFFSETS: _light_rows(table)} | tables if light else tables
+
+
+def _offset_rows(table: Mapping[str, Mapping[int, int]], light: bool) -> Iterator[tuple[str, dict[int, int]]]:
+    for key, queues in list(table.items()):
+        row = dict(queues)
+        if light and _is_of_light_group(key):
+            row.pop(QUEUE_ID, None)
+            if not row:
+                continue
+        yield key, row
+
+
+def _light_rows(table: Mapping[str, Mapping[int, int]]) -> Iterator[tuple[str, int]]:
+    for key, queues in list(table.items()):
+        if _is_of_light_group(key) and QUEUE_ID in queues:
+            yield key, queues[QUEUE_ID]
+
+
+def _is_of_light_group(key: str) -> bool:
+    return is_light(key.partition("@")[2])
+
+
 def removed_table(value: Mapping[str, Any], name: str) -> dict[str, int]:
-    """Read when names were removed out of a saved or replicated offset table; a missing table is empty.
+    """Read a table of one number for each name, mostly when it was removed; a missing table is empty.
 
     Args:
         value: the whole content.
@@ -59,4 +100,4 @@ def removed_table(value: Mapping[str, Any], name: str) -> dict[str, int]:
     try:
         return {str(each): int(stamp) for each, stamp in table.items()}
     except (TypeError, ValueError):
-        raise ValueError(f"{name}: times must be whole numbers") from None
+        raise ValueError(f"{name}: what stands there must be whole numbers") from None

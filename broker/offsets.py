@@ -18,6 +18,8 @@ from understudy.broker.offset_content import (
     REMOVED_GROUPS,
     REMOVED_TOPICS,
     RESET_STAMPS,
+    offset_table,
+    offset_tables,
     queue_table,
     quoted,
     removed_table,
@@ -50,6 +52,7 @@ class OffsetTable:
         revision: grows with every change, since the start.
         touched: the revision at which each key last changed; a removed key is not in it.
         following: the version belongs to the master whose table this is; own changes leave it as it is.
+        light_queues: whether groups of light queues are written apart, as the reference reads them.
         on_change: called after every change of :attr:`committed`.
     """
 
@@ -68,6 +71,7 @@ class OffsetTable:
         self.revision = 0
         self.touched: dict[str, int] = {}
         self.following = False
+        self.light_queues = False
         self.state_version: Callable[[], int] = lambda: 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -334,26 +338,21 @@ class OffsetTable:
             self._changed(key)
 
     def to_json(self, since: int = -1, *, later: bool = False) -> dict[str, Any]:
-        """Return the content of ``consumerOffset.json``.
+        """Return the content of ``consumerOffset.json``, or of ``lmqConsumerOffset.json``.
 
         Args:
             since: leave out keys that have not changed after this revision; -1 for everything.
             later: offsets are read while the content is written, by whom, and in whatever thread; those of one key at
                 once.
         """
-        if since < 0:
-            table, stamps, pending, ends = self.committed, self.stamps, self.reset, self.log_ends.rows
-        else:
+        tables = [self.committed, self.stamps, self.reset, self.log_ends.rows]
+        if since >= 0:
             keys = [key for key, revision in self.touched.items() if revision > since]
-            table = {key: self.committed[key] for key in keys if key in self.committed}
-            stamps = {key: self.stamps[key] for key in keys if key in self.stamps}
-            pending = {key: self.reset[key] for key in keys if key in self.reset}
-            ends = {key: self.log_ends.rows[key] for key in keys if key in self.log_ends.rows}
-        offsets = ((key, dict(queues)) for key, queues in list(table.items()))
-        content: dict[str, Any] = {
-            "dataVersion": self.version.to_json(),
-            "offsetTable": Rows(offsets) if later else dict(offsets),
-        }
+            tables = [{key: each[key] for key in keys if key in each} for each in tables]
+        table, stamps, pending, ends = tables
+        content: dict[str, Any] = {"dataVersion": self.version.to_json()}
+        for name, offsets in offset_tables(table, self.light_queues).items():
+            content[name] = Rows(offsets) if later else dict(offsets)
         for name, queues_of in ((RESET_STAMPS, stamps), (PENDING_RESETS, pending), (LOG_ENDS, ends)):
             # Beyond the reference, whose reader skips the field only when the queue ids in it are quoted.
             if queues_of:
@@ -370,7 +369,7 @@ class OffsetTable:
         Raises:
             ValueError: an entry is no offset; the message names it.
         """
-        self.committed.update(queue_table(value, "offsetTable"))
+        self.committed.update(offset_table(value))
         self.stamps.update(queue_table(value, RESET_STAMPS))
         self.reset.update(queue_table(value, PENDING_RESETS))
         self.log_ends.rows.update(queue_table(value, LOG_ENDS))

@@ -191,8 +191,9 @@ async def _load(broker: Broker, table: KeptTable) -> bool:
     file = table.file
     path = config_path(broker.options.store, file.file_name)
     there = await load(broker.world.disk, path, table.load)
+    known = there or (file.other_name != "" and await _load_other(broker, table))
     end = broker.store.max_physical_offset
-    if not there and end > 0:
+    if not known and end > 0:
         if file.required:
             raise BrokerStartError(
                 f"{path} is missing, but the log beside it holds {end} bytes: restore it from a backup or another "
@@ -202,6 +203,15 @@ async def _load(broker: Broker, table: KeptTable) -> bool:
             log.warning(f"{file.missing}; if the file was lost, stop now and restore it", missing=path)
     broker.persistence.add(SavedTable(table.name, path, table.snapshot, file.delay_ms, file.barrier, file.private))
     return there
+
+
+async def _load_other(broker: Broker, table: KeptTable) -> bool:
+    """Load a table that was saved under another setting; return whether it was."""
+    path = config_path(broker.options.store, table.file.other_name)
+    found = await load(broker.world.disk, path, table.load)
+    if found:
+        log.warning(f"{table.name} are taken over from {path}, which is not written any more", now=table.file.file_name)
+    return found
 
 
 def _load_memory(broker: Broker, content: Mapping[str, Any]) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from understudy.broker.counters import DAY, HOUR, MINUTE, Counters, Item, Rate, Windows, find_item, messages_of
-from understudy.format.names import is_system_topic
+from understudy.format.light_queues import is_light
+from understudy.format.names import LIGHT_PREFIX, is_system_topic
 from understudy.runtime.clock import Clock
 
 SAMPLE_SECONDS = 10
@@ -44,6 +45,8 @@ class BrokerStatistics:
         get_found, get_missed: pulls that brought messages, and that did not.
         transferred: messages handed to consumers.
         put_failed: sends that the store refused.
+        light_together: whether what is read of light queues is counted for all of them together, as for one topic (and
+            one group) whose name is their prefix.
     """
 
     def __init__(self, clock: Clock, cluster: str) -> None:
@@ -54,6 +57,7 @@ class BrokerStatistics:
         self.get_missed = 0
         self.transferred = 0
         self.put_failed = 0
+        self.light_together: Callable[[], bool] = lambda: False
         self.put_slowest_ms = 0
         self.get_slowest_ms = 0
         self._put_times = [0] * (len(_PUT_STEPS_MS) + 1)
@@ -81,7 +85,9 @@ class BrokerStatistics:
         """Return the get counters of *group* in *topic*."""
         counters = self._gets.get((topic, group))
         if counters is None:
-            counters = self._gets[(topic, group)] = Counters()
+            if self.light_together() and (is_light(topic) or is_light(group)):
+                topic, group = (LIGHT_PREFIX if is_light(name) else name for name in (topic, group))
+            counters = self._gets.setdefault((topic, group), Counters())
         return counters
 
     def put_took(self, elapsed_ms: int, requests: int = 1) -> None:

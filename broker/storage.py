@@ -71,6 +71,8 @@ def store_settings(keys: MessageStoreConfig, role: Role) -> StoreConfig:
         check_crc_on_recover=keys.check_crc_on_recover,
         message_delay_level=keys.message_delay_level,
         enable_multi_dispatch=keys.enable_multi_dispatch,
+        enable_lmq=keys.enable_lmq,
+        max_lmq_consume_queue_num=keys.max_lmq_consume_queue_num,
         scrub_bytes_per_second=keys.scrub_bytes_per_second,
     )
 

@@ -16,6 +16,7 @@ from understudy.format import names
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import Rows
 from understudy.format.json_values import attributes_of, name_of, truth_of
+from understudy.format.light_queues import is_light
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 
 SINGLE_TAG, MULTI_TAG = "SINGLE_TAG", "MULTI_TAG"
@@ -175,6 +176,8 @@ class TopicTable:
         following: the version belongs to the master whose table this is; own changes leave it as it is.
         on_change: called after every change with the rows that changed (none when rows went away).
         created_limit: how many topics the broker accepts to make on demand.
+        light_queues: whether every name of a light queue is a topic with one queue. Such a topic has no row: it is
+            neither saved nor registered.
     """
 
     def __init__(self, now_ms: Callable[[], int], created_limit: int = 1_000_000) -> None:
@@ -184,12 +187,16 @@ class TopicTable:
         self.on_change: list[Callable[[tuple[TopicConfig, ...]], None]] = []
         self.created_limit = created_limit
         self.following = False
+        self.light_queues = False
         self.system_names: frozenset[str] = names.SYSTEM_TOPICS
         self.state_version: Callable[[], int] = lambda: 0
 
     def get(self, name: str) -> TopicConfig | None:
-        """Return the row of *name*, or ``None``."""
-        return self.rows.get(name)
+        """Return the row of *name*, or ``None``; what stands for one when it names a light queue."""
+        row = self.rows.get(name)
+        if row is None and self.light_queues and is_light(name):
+            return TopicConfig(name, 1, 1)
+        return row
 
     def is_order(self, name: str) -> bool:
         """Tell whether *name* is an order topic here."""

@@ -82,9 +82,8 @@ class BatchWriter:
         if not body:
             raise PutRejected(PutStatus.MESSAGE_ILLEGAL, "the batch has no message")
         if self._light_queues and light_queues.NAMES in body:
-            raise PutRejected(
-                PutStatus.MESSAGE_ILLEGAL, "messages that name light queues are stored one by one; send no batch"
-            )
+            remark = "messages that name light queues are stored one by one; send no batch"
+            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, remark, special=True)
         shared_fields = _SHARED[len(born_host), len(self._store_host)]
         topic_bytes = queue.topic_field
         # An item has 22 bytes around body and properties, a record has its head, the topic and 2; the 2 bytes of the

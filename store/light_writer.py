@@ -65,7 +65,7 @@ class LightWriter(Writer):
         try:
             wanted = light_queues.wanted(names)
         except light_queues.LightQueueError as error:
-            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error)) from None
+            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error), special=True) from None
         if more.get("tags_code") is None:
             tags = find_property(properties, TAGS)
             code = 0 if tags is None else self._dispatcher.tag_code(tags)
@@ -125,6 +125,7 @@ class LightWriter(Writer):
                 PutStatus.MESSAGE_ILLEGAL,
                 f"the message has {size} bytes with its properties, one that names light queues may have {limit} "
                 "(maxMessageSize)",
+                special=True,
             )
 
     def _enter(self, queues: dict[ConsumeQueue, None], stored: Appended, code: int, properties: bytes) -> None:

@@ -124,7 +124,7 @@ class Reader:
         )
 
     def _light_ends(self, queue: ConsumeQueue, offset: int, units: tuple[int, ...], parts: list[memoryview]) -> bool:
-        """Whether *parts* of a light queue end with a record that is not repeated; they say where they stand elsewhere."""
+        """Whether *parts* of a light queue, whose records stand elsewhere, too, end with one that is not repeated."""
         last, size = units[-3:-1]
         are_records = own_offset(parts[0], 0, units[1]) >= 0 <= own_offset(parts[-1], len(parts[-1]) - size, size)
         return are_records and not self._is_repeated(queue, offset + len(units) // 3 - 1, last)
@@ -320,11 +320,7 @@ class Reader:
                     if is_old:
                         self._integrity.is_whole(physical, size)  # it is not, which is noted
                     continue
-                if own != wanted and (
-                    self._is_repeated(queue, wanted, physical)
-                    if queue.is_light
-                    else self._is_repetition(queue, own, physical)
-                ):
+                if own != wanted and self._is_repetition(queue, own, wanted, physical):
                     continue
                 if is_old and not self._integrity.is_whole(physical, size, queue, wanted):
                     continue
@@ -347,8 +343,10 @@ class Reader:
         behind = run_start >= 0 and log.end - run_end > self._near_bytes
         return GetResult(status, offset + scanned, min_offset, max_offset, parts, total, count, behind)
 
-    def _is_repetition(self, queue: ConsumeQueue, own: int, physical: int) -> bool:
-        """Whether a unit repeats the message at queue offset *own* because the record of its own offset is lost."""
+    def _is_repetition(self, queue: ConsumeQueue, own: int, offset: int, physical: int) -> bool:
+        """Whether the unit at *offset* repeats the message at queue offset *own* because its own record is lost."""
+        if queue.is_light:
+            return self._is_repeated(queue, offset, physical)
         if not 0 <= own < queue.next_offset:
             return False
         unit = self._core.consume_queues.unit(queue, own)

@@ -48,12 +48,14 @@ class PutRejected(Exception):
     Args:
         status: the reference's name for the refusal.
         remark: one sentence for the sender: what is wrong and what to do.
+        special: the reference's own words for the status do not fit; the sender is told the remark.
     """
 
-    def __init__(self, status: PutStatus, remark: str) -> None:
+    def __init__(self, status: PutStatus, remark: str, *, special: bool = False) -> None:
         super().__init__(remark)
         self.status = status
         self.remark = remark
+        self.special = special
 
 
 class Appended(NamedTuple):

@@ -159,7 +159,7 @@ class PullProcessor:
             row = self._group(group)
         if not row.consume_enable:
             raise forbidden(f"subscription group no permission, {group}", FORBIDDEN_GROUP)
-        topic_row = self._topics.rows.get(topic)
+        topic_row = self._topics.rows.get(topic) or self._topics.get(topic)
         if topic_row is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}", {})
         if not topic_row.perm & names.PERM_READ:

@@ -125,6 +125,10 @@ class Admission:
         if topic in names.CLOSED_TOPICS:
             raise self.refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         row = rows.get(topic)
+        if row is not None and topic not in rows.rows:
+            # Differs because the reference numbers such messages apart from those that name the queue.
+            remark = f"topic[{topic}] is a light message queue; send to a topic and name it in INNER_MULTI_DISPATCH"
+            raise self.refused(ResponseCode.NO_PERMISSION, remark)
         if row is None:
             try:
                 queues = int(ext["d"])
@@ -284,10 +288,17 @@ class Admission:
     def rejected(self, error: PutRejected) -> CommandError:
         """Return what the sender is told of a message the store refused."""
         code = REJECTION_CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
-        if error.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+        if error.special:
+            remark = f"the message is illegal: {error.remark}"
+        elif error.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             remark = (
                 "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
                 f"{self._store_config.max_message_size}B, msg properties length limit 32KB."
+            )
+        elif error.status is PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
+            remark = (
+                f"[{error.status.value}]broker config enableLmq and enableMultiDispatch, lmq consumeQueue num exceed "
+                f"maxLmqConsumeQueueNum config num, default limit 2w. {error.remark}"
             )
         elif error.status is PutStatus.SERVICE_NOT_AVAILABLE:
             remark = f"service not available now: {error.remark}"

@@ -12,6 +12,7 @@ import attrs
 
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.groups import GroupTable
+from understudy.broker.offset_content import FILE_NAME, LIGHT_FILE_NAME
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.order import OrderTable
 from understudy.broker.queue_mappings import QueueMappings
@@ -115,10 +116,11 @@ def replicated_tables(
         ReplicatedOffsets(
             offsets,
             FilePlan(
-                "consumerOffset.json",
+                LIGHT_FILE_NAME if offsets.light_queues else FILE_NAME,
                 lambda: min(offsets_delay_ms(), PROGRESS_DELAY_MS),
                 "no progress of consumers beside a log with messages, every group begins anew",
                 barrier=popped_durable,
+                other_name=FILE_NAME if offsets.light_queues else LIGHT_FILE_NAME,
             ),
             now_ms,
             log_end,

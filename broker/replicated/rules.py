@@ -28,6 +28,7 @@ from understudy.broker.offset_content import (
     REMOVED_GROUPS,
     REMOVED_TOPICS,
     RESET_STAMPS,
+    offset_table,
     queue_table,
     removed_table,
 )
@@ -156,7 +157,7 @@ def read_offsets(body: bytes) -> OffsetsAnswer:
     """Read the body of GET_ALL_CONSUMER_OFFSET, ours or the reference's. Raises :class:`ReplicaTableError`."""
     value = read_object(body)
     try:
-        table, stamps = queue_table(value, "offsetTable"), queue_table(value, RESET_STAMPS)
+        table, stamps = offset_table(value), queue_table(value, RESET_STAMPS)
         pending = queue_table(value, PENDING_RESETS)
         topics, groups = removed_table(value, REMOVED_TOPICS), removed_table(value, REMOVED_GROUPS)
         ends = queue_table(value, LOG_ENDS)

@@ -49,6 +49,7 @@ class FilePlan:
         required: a broker whose log holds messages does not start without it.
         barrier: waits until what the content speaks of is durable itself; raises ``OSError`` when it is not.
         private: nobody but the broker's user may read it.
+        other_name: the name it has under another setting; that file is read when there is none of its own.
     """
 
     file_name: str
@@ -57,6 +58,7 @@ class FilePlan:
     required: bool = False
     barrier: Callable[[], Awaitable[None]] | None = None
     private: bool = False
+    other_name: str = ""
 
 
 @attrs.frozen
