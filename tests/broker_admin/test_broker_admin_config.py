@@ -212,7 +212,7 @@ def test_inert_are_exactly_the_keys_that_nothing_reads() -> None:
     """Some are read only to be answered, or to refuse them with a clear line."""
     only_shown = {
         *("bitMapLengthConsumeQueueExt", "expectConsumerNumUseFilter", "maxErrorRateOfBloomFilter", "rocketmqHome"),
-        *("duplicationEnable", "enableDLegerCommitLog", "enableLmq", "endTransactionPoolQueueCapacity"),
+        *("duplicationEnable", "enableDLegerCommitLog", "endTransactionPoolQueueCapacity"),
         *("isInBrokerContainer", "cgColdReadThreshold", "globalColdReadThreshold"),
     }
     broker_folder = Path(inert_keys.__file__).parent
