@@ -10,6 +10,8 @@ Source: LmqDispatch.java, MultiDispatchUtils.java, ConsumeQueue.java (multiDispa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from understudy.format.names import DEAD_LETTER_PREFIX, LIGHT_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_TOPIC_PREFIX
 
 NAMES = b"INNER_MULTI_DISPATCH\x01"
@@ -23,6 +25,7 @@ NAMES_MAX = 512
 NAME_BYTES_MAX = 255
 """A longer one cannot name a folder."""
 
+_NAMES, _OFFSETS = NAMES[:-1].decode(), OFFSETS[:-1].decode()
 _SEPARATOR = b","
 _PREFIX = LIGHT_PREFIX.encode()
 
@@ -89,6 +92,12 @@ def wanted(names: bytes) -> list[str]:
             f"INNER_MULTI_DISPATCH names {len(found)} queues, a message stands in {NAMES_MAX} at most"
         )
     return [_checked(name) for name in found]
+
+
+def offset_in(properties: Mapping[str, str], queue: str) -> int:
+    """Return where a stored message with these properties stands in a light queue; -1 when it does not."""
+    names, offsets = properties.get(_NAMES, ""), properties.get(_OFFSETS, "")
+    return dict(entries(names.encode(), offsets.encode())).get(queue.encode(), -1)
 
 
 def without_offsets(properties: bytes) -> bytes:

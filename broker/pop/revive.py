@@ -25,6 +25,7 @@ from understudy.broker.pop.popped import Popped, ReadAway
 from understudy.broker.pop.returned import Returned, retry_copy
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
 from understudy.broker.pop.state import PopState
+from understudy.broker.pop.taking import offset_of
 from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
 from understudy.broker.redelivery import Redelivery
 from understudy.format import names
@@ -257,8 +258,8 @@ class ReviveQueues:
         window.add(record.queue_offset, entry, min(deliver_ms, self._clock.wall_ms()))
 
     def _is_gone(self, point: CheckPoint) -> bool:
-        topics, groups = self._parts.catalog.topics.rows, self._parts.catalog.groups.rows
-        return names.popped_topic(point.topic, point.group) not in topics or point.group not in groups
+        topics, groups = self._parts.catalog.topics, self._parts.catalog.groups
+        return topics.get(names.popped_topic(point.topic, point.group)) is None or groups.find(point.group) is None
 
     def open_points(self, queue: int) -> list[Ripe]:
         """Return the check points that have come into *queue* and are not done, and nobody has decided about."""
@@ -376,7 +377,7 @@ class ReviveTarget:
         for part in found.parts:
             try:
                 for record in decode_records(part):
-                    return Popped(record if record.queue_offset == offset else None)
+                    return Popped(record if offset_of(record, point.topic) == offset else None)
             except RecordError as error:
                 log.error("a popped message cannot be read", topic=point.topic, offset=offset, error=error)
         return Popped(None)

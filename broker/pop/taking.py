@@ -21,9 +21,10 @@ from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.order import OrderTable
 from understudy.broker.pop.revive_log import CheckPoint
 from understudy.broker.property_filter import PropertyFilter
+from understudy.format.light_queues import is_light, offset_in
 from understudy.format.properties import format_properties
 from understudy.format.receipts import RECEIPT, Receipt, retry_mark
-from understudy.format.record import decode_records
+from understudy.format.record import Record, decode_records
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetResult, GetStatus
 
@@ -154,7 +155,7 @@ class Taker:
             start, found = self._read(wish, queue, start, wish.most - count)
             rest += max(found.max_offset - found.next_begin_offset, 0)
             if found.count:
-                offsets = offsets_of(found, start)
+                offsets = offsets_of(found, start, queue.topic)
                 taken.append(Taken(queue, start, found.next_begin_offset, offsets, found.parts, found.size_bytes))
                 count += found.count
             elif found.status in _PASSED and found.next_begin_offset > start:
@@ -205,10 +206,17 @@ class Taker:
         return start, found
 
 
-def offsets_of(found: GetResult, start: int) -> Sequence[int]:
-    """Return the queue offsets of what a read from *start* found."""
+def offset_of(record: Record, topic: str) -> int:
+    """Return the queue offset of a record that was read in a queue of *topic*; -1 when it does not say one."""
+    return record.queue_offset if record.topic == topic else offset_in(record.properties, topic)
+
+
+def offsets_of(found: GetResult, start: int, topic: str) -> Sequence[int]:
+    """Return the queue offsets of what a read of a queue of *topic* from *start* found."""
     if found.next_begin_offset - start == found.count:
         return range(start, start + found.count)
+    if is_light(topic):
+        return [offset_of(record, topic) for part in found.parts for record in decode_records(part)]
     offsets: list[int] = []
     for part in found.parts:
         at = 0

@@ -150,7 +150,7 @@ class PopProcessor:
         if not self._store_config.timer_wheel_enable:
             remark = f"the broker[{config.broker_ip1}] pop message is forbidden because timerWheelEnable is false"
             raise _refused(ResponseCode.SYSTEM_ERROR, remark)
-        row = self._topics.rows.get(topic)
+        row = self._topics.rows.get(topic) or self._topics.get(topic)
         if row is None:
             raise _refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
         if not row.perm & names.PERM_READ:

@@ -72,7 +72,7 @@ class PopAdmission:
                 "[REJECTREQUEST]system busy, start flow control for a while: this broker takes nothing now, the "
                 "one that acts in its group does",
             )
-        row = self.catalog.topics.rows.get(topic)
+        row = self.catalog.topics.rows.get(topic) or self.catalog.topics.get(topic)
         if row is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
         if not 0 <= queue_id < row.read_queue_nums:

@@ -78,7 +78,7 @@ class PopQuestions:
         """Return group, topic and queue id, all of which exist. Raises :class:`CommandError`."""
         group, topic = required(command, "consumerGroup"), required(command, "topic")
         queue_id = required_int(command, "queueId")
-        row = self._topics.rows.get(topic)
+        row = self._topics.get(topic)
         if row is None:
             raise CommandError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}", ext
@@ -100,7 +100,8 @@ class PopQuestions:
             row = self._topics.rows.get(names.pop_retry_topic(group, topic, second_form=form))
             if row is not None:
                 retry += queues_of(row.name, row.read_queue_nums, draw)
-        queues = self._topics.rows[topic].read_queue_nums
+        known = self._topics.get(topic)
+        queues = known.read_queue_nums if known is not None else 0
         return queues_to_read(topic, queue_id, queues, retry, draw, retry_percent=retry_percent, in_order=in_order)
 
     # --- notification --------------------------------------------------------------------------------------------

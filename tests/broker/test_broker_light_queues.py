@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from broker_rig import Peer, Rig, open_rig, pull_header
+from pop_rig import ACK, POP, ack_header, open_virtual, pop_header, receipts, until_something
+from trio.testing import MockClock
 
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.replicated.rules import read_offsets
@@ -183,3 +185,51 @@ async def test_reads_of_light_queues_are_counted_together_unless_told_apart(apar
         rig.pull(B, group="readers")
         expected = [(A, GROUP), (B, "readers")] if apart else [("%LMQ%", "%LMQ%"), ("%LMQ%", "readers")]
         assert [(topic, group) for topic, group, _, _ in rig.broker.stats.gets()] == expected
+
+
+async def test_what_is_popped_of_a_light_queue_is_acknowledged_there_or_comes_back(autojump_clock: MockClock) -> None:
+    async with open_virtual(ON) as rig:
+        rig.broker.topics.update([TopicConfig("Parent", 2, 2)])
+        # Given a light queue whose messages lie in two queues of their topic, with another one in between
+        for number in range(6):
+            send(
+                rig, b"%d" % number, A, queue_id=number % 2, more=f"TAGS\x01{'even' if number % 2 == 0 else 'odd'}\x02"
+            )
+            send(rig, b"of another", B)
+        # When some of them are popped, and all but one are acknowledged
+        answer = rig.ask(POP, pop_header(A, GROUP, exp="odd"))
+        found = receipts(answer)
+        assert [(record.body, receipt.queue_id, receipt.offset) for record, receipt in found] == [
+            *((b"1", 0, 1), (b"3", 0, 3), (b"5", 0, 5))
+        ]
+        for _, receipt in (found[0], found[2]):
+            assert rig.ask(ACK, ack_header(receipt, A, GROUP)).code == 0
+        # Then that one comes again, as a message of the light queue, and is not entered there once more
+        again = await until_something(rig, topic=A, group=GROUP)
+        ((record, receipt),) = receipts(again)
+        assert (record.topic, record.body, record.reconsume_times, receipt.retry) == (A, b"3", 1, "1")
+        assert rig.ask(ACK, ack_header(receipt, A, GROUP)).code == 0
+        await rig.broker.world.clock.sleep(120)
+        assert rig.ask(POP, pop_header(A, GROUP)).code == 210
+        assert rig.ask(30, {"topic": A, "queueId": "0"}).ext == {"offset": "6"}
+
+
+async def test_a_pop_that_waits_at_a_light_queue_is_answered(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), ON) as rig:
+        born_ms = str(rig.broker.world.clock.wall_ms())
+        command = rig.tell(POP, pop_header(A, GROUP, pollTime="15000", bornTime=born_ms))
+        send(rig, b"1", A)
+        answer = await rig.wait(command)
+        assert (answer.code, bodies(answer)) == (0, [b"1"])
+
+
+async def test_a_light_queue_is_deleted_like_a_topic(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), ON) as rig:
+        send(rig, b"1", f"{A},{B}")
+        assert rig.ask(15, place(A, commitOffset="1")).code == 0
+        assert (await rig.wait(rig.tell(215, {"topic": A}))).code == 0
+        assert not rig.broker.store.has_queue(A, 0)
+        assert rig.ask(14, place(A) | {"setZeroIfNotFound": "false"}).code == 22
+        # and begins anew
+        send(rig, b"2", f"{A},{B}")
+        assert (bodies(rig.pull(A, group=GROUP)), bodies(rig.pull(B, group=GROUP))) == ([b"2"], [b"1", b"2"])
