@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 import trio
 from container_ring import Ring, acting, open_ring, records, run, send_raw
 
@@ -49,7 +48,6 @@ def committed(broker: Broker) -> int:
     return broker.offsets.query(GROUP, LIGHT, 0)
 
 
-@pytest.mark.covers("SL-01")
 def test_light_queues_and_their_offsets_survive_the_loss_of_the_master_and_its_return() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source, ON, replicas=2) as ring:

@@ -347,7 +347,6 @@ async def check_start(world: World, expected: dict[str, dict[int, int]] | None) 
     await store.close()
 
 
-@pytest.mark.covers("R101")
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 1 << 32),
