@@ -61,7 +61,7 @@ def offset_table(value: Mapping[str, Any]) -> dict[str, dict[int, int]]:
 def offset_tables(table: Mapping[str, Mapping[int, int]], light: bool) -> dict[str, Iterator[tuple[str, Any]]]:
     """Return the tables in which offsets are written, each as its rows: two where *light* queues are on."""
     tables: dict[str, Iterator[tuple[str, Any]]] = {OFFSETS: _offset_rows(table, light)}
-    return {LIGHT_OFFSETS: _light_rows(table)} | tables if light else tables
+    return tables | {LIGHT_OFFSETS: _light_rows(table)} if light else tables
 
 
 def _offset_rows(table: Mapping[str, Mapping[int, int]], light: bool) -> Iterator[tuple[str, dict[int, int]]]:
