@@ -52,8 +52,12 @@ class LightWriter(Writer):
     ) -> Appended:
         """Write one message and its entries in its own queue and in the light queues it names.
 
-        Arguments, result and what it raises are those of the plain writer's. Nothing is written when one of the light
-        queues cannot take the message.
+        Args:
+            topic, queue_id, body, properties, born_ms, born_host: as of the plain writer.
+            more: its other arguments.
+
+        Raises:
+            PutRejected: nothing was written, be it that one of the light queues cannot take the message.
         """
         if light_queues.NAMES not in properties:
             return self._plain(topic, queue_id, body, properties, born_ms, born_host, **more)
