@@ -318,7 +318,7 @@ def test_a_copy_has_the_light_queues_of_its_source_and_numbers_on(seed: int) -> 
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-async def lives(seed: int, flush: str, accidents: list[str]) -> None:
+async def check_lives(seed: int, flush: str, accidents: list[str]) -> None:
     chance, world = random.Random(seed), simulated_world(seed)
     disk = disk_of(world)
     for accident in accidents:
@@ -354,4 +354,4 @@ async def check_start(world: World, expected: dict[str, dict[int, int]] | None) 
     accidents=st.lists(st.sampled_from(["power", "kill", "close"]), min_size=1, max_size=3),
 )
 def test_after_an_accident_light_queues_have_what_the_log_says(seed: int, flush: str, accidents: list[str]) -> None:
-    trio.run(partial(lives, seed, flush, accidents), clock=trio.testing.MockClock(autojump_threshold=0))
+    trio.run(partial(check_lives, seed, flush, accidents), clock=trio.testing.MockClock(autojump_threshold=0))
