@@ -61,9 +61,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 when it was done, 1 when it failed, 2 when the command line is wrong, 130 when it was interrupted.
     """
+    try:
+        code = _main(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader of our output, for example head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _main(arguments: list[str]) -> int:
     # What the client logs on its way to an error is in the error: without a handler it would be printed too.
     logging.getLogger("understudy").addHandler(logging.NullHandler())
-    arguments = list(sys.argv[1:] if argv is None else argv)
     commands = load_commands()
     if not arguments or arguments[0] in ("help", "-h", "--help"):
         return _help(commands, arguments[1:])
@@ -89,9 +98,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(f"mqadmin {name}: {error}", 1)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output, for example head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _session(values: Values) -> SessionOptions:

@@ -122,9 +122,15 @@ def read_properties(path: str | None, name_servers: str | None) -> Properties:
 def print_keys(values: Mapping[str, str], only: Iterable[str] | None = None) -> None:
     """Print ``key=value`` lines, sorted, as the reference's ``-p`` and ``-m`` do."""
     wanted = set(only) if only is not None else None
-    for key in sorted(values):
-        if wanted is None or key in wanted:
-            print(f"{key}={values[key]}")
+    show("\n".join(f"{key}={values[key]}" for key in sorted(values) if wanted is None or key in wanted))
+
+
+def show(text: str) -> None:
+    """Print all that was asked for; a reader that has seen enough, for example ``head``, is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        _say_no_more()
 
 
 def start_logging() -> None:
@@ -162,10 +168,15 @@ def say(line: str) -> None:
     try:
         print(line, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more is tried at the end
+        _say_no_more()
         raise UsageError(
             "stopped, because the reader of its output is gone; send the output to a file, or to /dev/null"
         ) from None
+
+
+def _say_no_more() -> None:
+    """Have what is not printed yet go nowhere, when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def boot_line(line: str) -> None:

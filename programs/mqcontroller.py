@@ -16,7 +16,7 @@ from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
-from understudy.programs.command_line import boot_line
+from understudy.programs import command_line
 from understudy.programs.tls_file import with_tls_file
 from understudy.programs.version import ShowVersion
 from understudy.runtime.disk import DiskLockedError, RealDisk
@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config, values = _config(options.config_file)
         if options.print_all or options.print_important:
             lines = show(config).splitlines()
-            print("\n".join(line for line in lines if options.print_all or line.partition("=")[0] in _IMPORTANT))
+            command_line.show(
+                "\n".join(line for line in lines if options.print_all or line.partition("=")[0] in _IMPORTANT)
+            )
             return 0
         _check(config, values)
         tls = read_tls(values)
@@ -116,7 +118,7 @@ async def _until_signalled(controller: Controller) -> None:
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             address = await nursery.start(controller.run)
-            boot_line(f"The Controller Server boot success. serializeType=JSON, address {address}")
+            command_line.boot_line(f"The Controller Server boot success. serializeType=JSON, address {address}")
             async for number in signals:
                 log.info("stopping", signal=signal.Signals(number).name)
                 break

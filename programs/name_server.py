@@ -13,7 +13,7 @@ import trio
 from understudy.namesrv.config import NamesrvConfig, read_config, show
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.namesrv.server import EmbeddedController, NameServer
-from understudy.programs.command_line import boot_line
+from understudy.programs import command_line
 from understudy.runtime.ahead_network import AheadNetwork
 from understudy.runtime.listen_ahead import AheadSocket
 from understudy.runtime.log import configure, get_logger
@@ -50,7 +50,7 @@ def print_settings(values: Properties | None, *, important: bool) -> int:
     except (ConfigError, OSError) as error:
         return _fail(error)
     lines = show(config).splitlines()
-    print("\n".join(line for line in lines if not important or line.partition("=")[0] in _IMPORTANT))
+    command_line.show("\n".join(line for line in lines if not important or line.partition("=")[0] in _IMPORTANT))
     return 0
 
 
@@ -108,7 +108,7 @@ async def _serve(world: World, config: NamesrvConfig, values: Properties) -> Non
             else:
                 await _serve_metrics(world, config, values, server, nursery)
             host, port = await nursery.start(server.run)
-            boot_line(f"The Name Server boot success. serializeType=JSON, address {host}:{port}")
+            command_line.boot_line(f"The Name Server boot success. serializeType=JSON, address {host}:{port}")
             async for number in signals:
                 log.info("stopping", signal=signal.Signals(number).name)
                 break

@@ -272,6 +272,33 @@ def test_a_relative_file_is_looked_for_here_and_then_below_the_installation(tmp_
     assert (1, "", f"{begin}ROCKETMQ_HOME={file} is no folder; {way_out}") == run(file)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mqnamesrv -p",
+        "mqbroker -p",
+        "mqbrokercontainer -p",
+        "mqcontroller -p",
+        "mqadmin help",
+        "mqadmin help topicList",
+    ],
+)
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, command: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    program, *arguments = command.split()
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    with os.fdopen(writer, "wb") as output:
+        done = subprocess.run(
+            [str(BIN / program), *arguments],
+            env=environment,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            timeout=START_SECONDS,
+        )
+    assert (0, b"") == (done.returncode, done.stderr)
+
+
 def test_the_line_of_a_bad_value_is_named_for_a_broker_of_a_container(tmp_path: Path, start: object) -> None:
     file = conf(tmp_path, fileReservedTime="soon")
     (tmp_path / "container.conf").write_text(f"listenPort=0\nbrokerConfigPaths={file}\n")
