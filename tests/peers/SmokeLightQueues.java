@@ -15,6 +15,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  */
 public class SmokeLightQueues {
     static final String PARENT = "LightParent";
+    static final int PATIENCE_MS = 30_000; // the first requests wait for classes, long on a busy machine
 
     public static void main(String[] args) {
         try {
@@ -29,9 +30,13 @@ public class SmokeLightQueues {
     static void play(String[] args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("light_senders");
         producer.setNamesrvAddr(args[0]);
+        producer.setSendMsgTimeout(PATIENCE_MS);
+        producer.setMqClientApiTimeout(PATIENCE_MS);
         producer.start();
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("%LMQ%readers");
         consumer.setNamesrvAddr(args[0]);
+        consumer.setConsumerPullTimeoutMillis(PATIENCE_MS);
+        consumer.setMqClientApiTimeout(PATIENCE_MS);
         consumer.start();
         MessageQueue first = new MessageQueue("%LMQ%home%1", args[1], 0);
         MessageQueue second = new MessageQueue("%LMQ%home%2", args[1], 0);
