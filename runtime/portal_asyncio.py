@@ -54,7 +54,7 @@ class LoopCalls:
         self._portal = portal
         self._loop = loop
         self._ended: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
-        self._telling = False
+        self._told = False  # whether the loop will look for what has ended
         self._asked: list[_LoopJob] = []
 
     async def call(
@@ -71,7 +71,6 @@ class LoopCalls:
         """
         future: asyncio.Future[T] = self._loop.create_future()
         job = _LoopJob(call, args, unclaimed, self, future)
-        self._portal.check_open()
         self._asked.append(job)
         if len(self._asked) == 1:
             self._loop.call_soon(self._ask)
@@ -100,17 +99,18 @@ class LoopCalls:
             result: what the call returned.
             error: what it raised, if it did.
         """
+        # As the portal does it: it stands here before `_told` is read, and the loop looks after it has taken that back.
         self._ended.append((future, result, error))
-        if not self._telling:
-            self._telling = True
+        if not self._told:
+            self._told = True
             self._portal.after_this_turn(self._wake)
 
     def _wake(self) -> None:
-        self._telling = False
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
+        self._told = False
         while self._ended:
             future, result, error = self._ended.popleft()
             if future.done():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 
 from understudy.runtime.portal import Portal, PortalClosedError
 from understudy.runtime.portal_asyncio import LoopCalls
@@ -98,6 +101,35 @@ def test_what_comes_together_is_said_by_one_word_to_each_side(monkeypatch: pytes
     with Portal() as portal:
         asyncio.run(main(portal))
     assert words == ["asked", "told"]
+
+
+def test_a_loop_that_is_busy_is_told_once_of_what_ends_in_several_turns() -> None:
+    async def after(turns: int) -> int:
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+        return turns
+
+    async def main(portal: Portal) -> None:
+        loop = asyncio.get_running_loop()
+        calls, words, say = LoopCalls(portal, loop), list[object](), loop.call_soon_threadsafe
+
+        def counted(callback: Callable[..., object], *args: Any, **named: Any) -> asyncio.Handle:
+            words.append(callback)
+            return say(callback, *args, **named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "call_soon_threadsafe", counted)
+            for _ in range(2):  # it is told again once it has looked
+                words.clear()
+                tasks = [asyncio.create_task(calls.call(after, turns)) for turns in (1, 5, 9)]
+                await asyncio.sleep(0)
+                calls._ask()  # now, for the loop will not look
+                portal.call(trio.testing.wait_all_tasks_blocked)  # this thread, so the loop, does nothing meanwhile
+                assert words == [calls._tell]
+                assert await asyncio.gather(*tasks) == [1, 5, 9]
+
+    with Portal() as portal:
+        asyncio.run(main(portal))
 
 
 def test_a_call_of_a_closed_portal_is_refused_in_asyncio_too() -> None:
