@@ -156,6 +156,7 @@ ALLOWED = (
         before=SYNC_SECONDS,
         after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
         acting=True,
+        commits=True,
     ),
     Allowance(
         "deaf slave",
@@ -267,7 +268,7 @@ def judge(repeats: Iterable[Repeat]) -> tuple[Counter[str], list[Violation]]:
 
 def _rows(repeat: Repeat) -> Counter[str]:
     """Return how many repeats of it each row explains; nothing: not all of them have one."""
-    for parts in ([repeat], repeat.parts() if len(set(repeat.places)) > 1 else ()):
+    for parts in ([repeat], repeat.parts() if repeat.places else ()):
         counts = _explain(parts)
         if counts:
             return counts

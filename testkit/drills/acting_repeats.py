@@ -45,7 +45,10 @@ class Repeat:
     places: tuple[tuple[str, int], ...] = ()
 
     def parts(self) -> list[Repeat]:
-        """Return it as its copies, and for each copy that came again that alone: each may have a reason of its own."""
+        """Return it as its copies, and for each copy that came again that alone: each may have a reason of its own.
+
+        A copy that came again was read again, as any plain message is: what was delayed waits no more where it stands.
+        """
         times: dict[tuple[str, int], list[float]] = {}
         for place, seconds in zip(self.places, self.came, strict=True):
             times.setdefault(place, []).append(seconds)
@@ -54,6 +57,8 @@ class Repeat:
             for came in times.values()
             if len(came) > 1
         ]
+        if len(times) == 1:
+            return again
         return [attrs.evolve(self, came=tuple(came[0] for came in times.values()), places=()), *again]
 
     def steps(self) -> list[Repeat]:

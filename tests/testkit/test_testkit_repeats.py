@@ -216,7 +216,7 @@ DEAD = Met("kill", Home.MASTER, 100.0, 110.0, host="c1")
             id="locks had been lost before it came",
         ),
         pytest.param(95.0, (attrs.evolve(DEAD, kind="cut"),), "c1 c2", None, id="the master knew it all the time"),
-        pytest.param(105.0, (AWAY, LAST), "c1 c2", "last member lost", id="its commit was known to the last one only"),
+        pytest.param(105.0, (AWAY, LAST), "c1 c2", "acting slave lost", id="its commit was known to the last one only"),
         pytest.param(93.5, (AWAY, LAST), "c1 c2", None, id="it was committed at the master"),
     ],
 )
@@ -264,6 +264,16 @@ def test_locks_run_out_where_nobody_can_be_asked(
     hosts = frozenset(("c1", "c2", "c3"))
     counts, violations = judge([Repeat("key", False, came, (came, again), met, hosts)])
     assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
+
+
+@pytest.mark.parametrize(("met", "row"), [((MUTE, ALSO), "silent master"), ((MUTE,), None)])
+def test_a_delayed_message_that_is_read_again_where_it_stands_is_a_plain_one(
+    met: tuple[Met, ...], row: str | None
+) -> None:
+    again = Repeat("key", True, 110.0, (110.0, 131.0), met, frozenset(("c1", "c2", "c3")), places=(("g0", 500),) * 2)
+    counts, violations = judge([again])
+    assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
+    assert judge([attrs.evolve(again, places=(("g0", 500), ("g1", 90)))])[1]  # a second copy has another reason
 
 
 @pytest.mark.parametrize(("asleep_from", "allowed"), [(98.0, True), (101.0, False)])
