@@ -56,6 +56,8 @@ class Allowance:
         commits: also a plain message that was consumed then, where locks were lost: its commit was known to the lost
             member only, and who has to lock again asks for the committed offset. *before* is longer by as long as it
             may take to commit.
+        elsewhere: also a fault of a member's host that has the master of another group, if one copy is in the log of
+            that master and one is not.
         delayed: also a delayed message that was due then; otherwise the master is there, and locks were lost because it
             was not the only one that is away.
     """
@@ -75,6 +77,7 @@ class Allowance:
     unknown: bool = False
     late_copies: bool = False
     commits: bool = False
+    elsewhere: bool = False
     delayed: bool = True
 
     def covers(self, repeat: Repeat) -> bool:
@@ -90,7 +93,7 @@ class Allowance:
         moments = (repeat.due, repeat.came[0]) if self.acting else repeat.moments
         return any(
             met.kind in self.faults
-            and met.home is self.home
+            and (met.home is self.home or (self.elsewhere and repeat.stored_twice_at(met)))
             and not (self.unflushed and met.flushed)
             and (met.unserved or not self.unserved)
             and self._since(repeat, met) - before
@@ -204,6 +207,7 @@ ALLOWED = (
         Home.OTHER,
         before=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
         after=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        elsewhere=True,
     ),
     Allowance(
         "not flushed",

@@ -129,9 +129,21 @@ class Repeat:
         )
 
     def felt(self, lost: Met) -> float:
-        """Return since when its host can have noticed *lost*: one that stood still when it began cannot before."""
+        """Return since when its host can have noticed *lost*: one that stands still when it begins cannot before.
+
+        A machine that sleeps before the silence has lasted long enough to mean something does not count that time.
+        """
         asleep = [met for met in self.met if met.kind in STANDS_STILL and met.host == lost.host and met != lost]
-        return max(lost.begin, *(met.end for met in asleep if met.begin <= lost.begin <= met.end), lost.begin)
+        noticed = lost.begin + SLAVE_TIMEOUT_SECONDS
+        slept = sum(
+            met.end - met.begin for met in asleep if met.kind == "suspend" and lost.begin < met.begin <= noticed
+        )
+        return max(lost.begin + slept, *(met.end for met in asleep if met.begin <= lost.begin <= met.end), lost.begin)
+
+    def stored_twice_at(self, lost: Met) -> bool:
+        """Return whether a copy of it stands in the log of a master at that host, and another one elsewhere."""
+        groups = {group for group, _ in self.places}
+        return len(groups) > 1 and bool(groups & lost.masters)
 
     def quiet_since(self, lost: Met) -> float:
         """Return since when nobody can have learned anything from the host that *lost* met: it was silent before."""

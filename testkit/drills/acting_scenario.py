@@ -273,10 +273,18 @@ class Run:
                 return (Home.MASTER,)
             return (Home.SLAVE,) if host in self._ring.members_of(group) else (Home.OTHER,)
 
+        def masters(host: str) -> frozenset[str]:
+            """Return the other groups whose master lives at *host*."""
+            return frozenset(
+                each for each in self._ring.groups if each != group and self._ring.container_of(each, 0) == host
+            )
+
+        flushed = self._flush == "SYNC_FLUSH"
         met = [
-            Met(each.fault.kind, home, each.began_at, each.ended_at, self._flush == "SYNC_FLUSH", each.fault.host)
+            Met(each.fault.kind, home, each.began_at, each.ended_at, flushed, host, masters=masters(host))
             for each in self._accidents
-            for home in homes(each.fault.host)
+            for host in (each.fault.host,)
+            for home in homes(host)
         ]
         return with_unserved(met, self._ring.servers)
 

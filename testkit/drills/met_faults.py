@@ -56,6 +56,7 @@ class Met:
         host: which host it was.
         flushed: what was acknowledged was on the disk.
         unserved: it took the last name server that was there; see :func:`with_unserved`.
+        masters: groups whose master lives at that host, as far as somebody asks.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class Met:
     flushed: bool = True
     host: str = ""
     unserved: bool = False
+    masters: frozenset[str] = frozenset()
 
     @property
     def away(self) -> bool:

@@ -266,6 +266,33 @@ def test_locks_run_out_where_nobody_can_be_asked(
     assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
 
 
+@pytest.mark.parametrize(
+    ("places", "row"),
+    [
+        ((("g2", 90), ("g1", 500)), "escape unanswered"),
+        ((("g0", 90), ("g3", 500)), None),  # nothing is at the master that was away
+        ((("g2", 90), ("g2", 500)), None),  # both are
+    ],
+)
+def test_what_was_under_way_to_a_masters_host_that_was_away_is_stored_there_when_it_is_back(
+    places: tuple[tuple[str, int], ...], row: str | None
+) -> None:
+    own = Met("pause", Home.MASTER, 99.0, 112.0, host="c1")
+    away = Met("cut", Home.SLAVE, 100.0, 120.0, host="c3", masters=frozenset(("g2",)))
+    found = Repeat("key", True, 104.5, (118.0, 121.0), (own, away), frozenset(("c1", "c2", "c3", "c4")), places=places)
+    counts, violations = judge([found])
+    assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
+
+
+@pytest.mark.parametrize(("asleep_from", "allowed"), [(100.5, True), (104.0, False)])
+def test_a_host_that_falls_asleep_before_it_can_notice_a_silence_notices_it_later(
+    asleep_from: float, allowed: bool
+) -> None:
+    asleep = Met("suspend", Home.MASTER, asleep_from, asleep_from + 5.5, host="c1")
+    counts, violations = judge([repeat(109.4, MUTE, asleep)])
+    assert (dict(counts), bool(violations)) == ({"silence": 1} if allowed else {}, not allowed)
+
+
 @pytest.mark.parametrize(("met", "row"), [((MUTE, ALSO), "silent master"), ((MUTE,), None)])
 def test_a_delayed_message_that_is_read_again_where_it_stands_is_a_plain_one(
     met: tuple[Met, ...], row: str | None
@@ -279,7 +306,7 @@ def test_a_delayed_message_that_is_read_again_where_it_stands_is_a_plain_one(
 @pytest.mark.parametrize(("asleep_from", "allowed"), [(98.0, True), (101.0, False)])
 def test_a_host_that_is_suspended_notices_nothing_before_it_wakes(asleep_from: float, allowed: bool) -> None:
     asleep = Met("suspend", Home.MASTER, asleep_from, 103.0, host="c1")
-    counts, violations = judge([repeat(106.0, MUTE, asleep)])
+    counts, violations = judge([repeat(106.5, MUTE, asleep)])
     assert (dict(counts), bool(violations)) == ({"silence": 1} if allowed else {}, not allowed)
 
 
