@@ -5,7 +5,7 @@ Source: ConsumerOffsetManager.java; the tables named here are beyond the referen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from understudy.format.light_queues import QUEUE_ID, is_light
@@ -59,13 +59,17 @@ def offset_table(value: Mapping[str, Any]) -> dict[str, dict[int, int]]:
 
 
 def offset_tables(table: Mapping[str, Mapping[int, int]], light: bool) -> dict[str, Iterator[tuple[str, Any]]]:
-    """Return the tables in which offsets are written, each as its rows: two where *light* queues are on."""
-    tables: dict[str, Iterator[tuple[str, Any]]] = {OFFSETS: _offset_rows(table, light)}
-    return tables | {LIGHT_OFFSETS: _light_rows(table)} if light else tables
+    """Return the tables in which offsets are written, each as its rows: two where *light* queues are on.
+
+    The rows are those of now; what stands in one of them is read when it is taken.
+    """
+    rows = list(table.items())
+    tables: dict[str, Iterator[tuple[str, Any]]] = {OFFSETS: _offset_rows(rows, light)}
+    return tables | {LIGHT_OFFSETS: _light_rows(rows)} if light else tables
 
 
-def _offset_rows(table: Mapping[str, Mapping[int, int]], light: bool) -> Iterator[tuple[str, dict[int, int]]]:
-    for key, queues in list(table.items()):
+def _offset_rows(rows: Sequence[tuple[str, Mapping[int, int]]], light: bool) -> Iterator[tuple[str, dict[int, int]]]:
+    for key, queues in rows:
         row = dict(queues)
         if light and _is_of_light_group(key):
             row.pop(QUEUE_ID, None)
@@ -74,8 +78,8 @@ def _offset_rows(table: Mapping[str, Mapping[int, int]], light: bool) -> Iterato
         yield key, row
 
 
-def _light_rows(table: Mapping[str, Mapping[int, int]]) -> Iterator[tuple[str, int]]:
-    for key, queues in list(table.items()):
+def _light_rows(rows: Sequence[tuple[str, Mapping[int, int]]]) -> Iterator[tuple[str, int]]:
+    for key, queues in rows:
         if _is_of_light_group(key) and QUEUE_ID in queues:
             yield key, queues[QUEUE_ID]
 

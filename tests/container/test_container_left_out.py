@@ -89,6 +89,7 @@ def test_a_master_that_is_dropped_again_takes_over_in_pre_online_what_is_still_m
             mend = first_slave_alone(ring)
             await left_out(ring, master, slave)
             assert "late take-over" in master.services.running()
+            await trio.sleep(0.5)  # a heartbeat that is under way as it comes would register it anew at once
             # when it is dropped again and the link comes back meanwhile
             await drop(ring, master, "n1")
             await until(lambda: master.registration.isolated, 2, 0.001)
