@@ -391,9 +391,9 @@ class RoleServices:
 
     def _escape(self) -> Bridge:
         from understudy.container.escape.bridge import Bridge
-        from understudy.container.escape.home import home_of
         from understudy.container.escape.local import neighbour_of
+        from understudy.container.escape.parts import escape_parts
 
         if self._bridge is None:
-            self._bridge = Bridge(home_of(self._broker), neighbour_of(self._broker), self._beside)
+            self._bridge = Bridge(escape_parts(self._broker), neighbour_of(self._broker), self._beside)
         return self._bridge

@@ -18,8 +18,8 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.timer.rules import asking_again
 from understudy.container.escape import choice
 from understudy.container.escape.choice import NoTarget, Queue, Remote
-from understudy.container.escape.home import Home
 from understudy.container.escape.neighbour import Beside, Found, Neighbour, Prepared
+from understudy.container.escape.parts import EscapeParts
 from understudy.container.escape.recognition import delivered_before
 from understudy.container.escape.remote import RemoteNeighbour
 from understudy.container.escape.routes import Routes, masters_of
@@ -34,16 +34,16 @@ class Bridge:
     """The escapes of one broker.
 
     Args:
-        home: the broker.
+        parts: the broker.
         own: reads its log.
         beside: returns the brokers that run in the same container now, masters first; the broker itself may be one.
     """
 
-    def __init__(self, home: Home, own: Neighbour, beside: Callable[[], Sequence[Beside]]) -> None:
-        self._home = home
+    def __init__(self, parts: EscapeParts, own: Neighbour, beside: Callable[[], Sequence[Beside]]) -> None:
+        self._parts = parts
         self._own = own
         self._beside = beside
-        self._routes = Routes(home)
+        self._routes = Routes(parts)
         self._turn = 0
 
     # --- putting -----------------------------------------------------------------------------------------------
@@ -70,9 +70,9 @@ class Bridge:
 
     def had_delivered(self, message: InnerMessage, acting_since_ms: int | None) -> bool:
         """Tell whether the master had delivered a due *message* before the slave acted; arguments as above."""
-        if acting_since_ms is None or not delivered_before(self._home, message, acting_since_ms):
+        if acting_since_ms is None or not delivered_before(self._parts, message, acting_since_ms):
             return False
-        log.info("the master had delivered it", broker=self._home.identity.canonical_name, topic=message.topic)
+        log.info("the master had delivered it", broker=self._parts.node.identity.canonical_name, topic=message.topic)
         return True
 
     async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
@@ -110,23 +110,23 @@ class Bridge:
                 prepared = await master.prepare(moved, may)
                 if prepared is not None:
                     return master, prepared
-        target = await self._elsewhere(half.topic, self._home.identity.name)
+        target = await self._elsewhere(half.topic, self._parts.node.identity.name)
         if isinstance(target, Remote):
-            remote = RemoteNeighbour(self._home, target.address)
+            remote = RemoteNeighbour(self._parts, target.address)
             prepared = await remote.prepare(attrs.evolve(half, queue_id=target.queue_id), may)
             if prepared is not None:
                 return remote, prepared
             self._routes.forget(half.topic)
             return None
-        row = self._home.topics.rows.get(half.topic)
+        row = self._parts.topics.rows.get(half.topic)
         for master in self._masters_beside():
             if row is not None and not await master.write_queues(row.name) and await master.learn(row):
                 return await self.prepare(half, may)
-        log.debug("no place for a half message", broker=self._home.identity.canonical_name, why=target.why)
+        log.debug("no place for a half message", broker=self._parts.node.identity.canonical_name, why=target.why)
         return None
 
     def _masters_beside(self) -> list[Beside]:
-        own_group = self._home.identity.name
+        own_group = self._parts.node.identity.name
         return [each for each in self._beside() if each.takes_messages and each.broker_name != own_group]
 
     async def _put_beside(self, messages: Sequence[InnerMessage], statuses: list[PutStatus]) -> None:
@@ -150,20 +150,20 @@ class Bridge:
 
     async def _elsewhere(self, topic: str, specific: str | None) -> Remote | NoTarget:
         """Choose a master of another machine for a message of *topic*."""
-        settings = self._home.settings
+        settings = self._parts.node.options.broker
         allowed = settings.enable_slave_acting_master and settings.enable_remote_escape
         route = await self._routes.route(topic) if allowed else None
         queues = [] if route is None else [Queue(each.broker_name, each.queue_id) for each in route.write_queues]
         self._turn += 1
         return choice.remote(
-            self._home.identity.name, queues, masters_of(route), self._turn, allowed=allowed, specific=specific
+            self._parts.node.identity.name, queues, masters_of(route), self._turn, allowed=allowed, specific=specific
         )
 
     async def _teach_beside(self, messages: Sequence[InnerMessage], statuses: list[PutStatus]) -> None:
         """Let a master of the container learn the topics that no master has, and put what is not stored yet."""
         masters, learned = self._masters_beside(), False
         for number in _left(statuses):
-            row = self._home.topics.rows.get(messages[number].topic)
+            row = self._parts.topics.rows.get(messages[number].topic)
             if row is None or statuses[number] is PutStatus.MESSAGE_ILLEGAL:
                 continue
             for master in masters:
@@ -181,13 +181,13 @@ class Bridge:
         for number, target in targets.items():
             if isinstance(target, NoTarget):
                 statuses[number] = target.status
-                log.debug("no target to escape to", broker=self._home.identity.canonical_name, why=target.why)
+                log.debug("no target to escape to", broker=self._parts.node.identity.canonical_name, why=target.why)
             else:
                 message = attrs.evolve(messages[number], queue_id=target.queue_id)
                 moved.setdefault(target.address, {})[number] = message
         async with trio.open_nursery() as nursery:
             for address, group in moved.items():
-                nursery.start_soon(_put, RemoteNeighbour(self._home, address), group, statuses)
+                nursery.start_soon(_put, RemoteNeighbour(self._parts, address), group, statuses)
         for number in targets:
             if statuses[number] is not PutStatus.PUT_OK:
                 self._routes.forget(messages[number].topic)
@@ -203,7 +203,7 @@ class Bridge:
             queue_id: of the message.
             offset: its queue offset.
         """
-        if broker_name == self._home.identity.name:
+        if broker_name == self._parts.node.identity.name:
             return await self._own.read(topic, queue_id, offset)
         for each in self._beside():
             if each.broker_name == broker_name:
@@ -215,7 +215,7 @@ class Bridge:
         if address is None:
             self._routes.forget(topic)
             return Found(None, "brokerAddress not found", True)
-        return await RemoteNeighbour(self._home, address).read(topic, queue_id, offset)
+        return await RemoteNeighbour(self._parts, address).read(topic, queue_id, offset)
 
 
 def _left(statuses: Sequence[PutStatus]) -> list[int]:

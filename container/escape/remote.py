@@ -15,9 +15,9 @@ from understudy.broker.timer import request as request_rules
 from understudy.broker.transactions.half import UNIQUE, Half
 from understudy.broker.transactions.judgement import Choice
 from understudy.container.escape import choice
-from understudy.container.escape.home import Home
 from understudy.container.escape.late import Fate, LateCopies, Stored, done
 from understudy.container.escape.neighbour import Found, Prepared, first_record
+from understudy.container.escape.parts import EscapeParts
 from understudy.format import names
 from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, decode_offset_message_id
@@ -41,12 +41,12 @@ class RemoteNeighbour:
     """A broker elsewhere.
 
     Args:
-        home: who asks.
+        parts: who asks.
         address: the broker's own, ``host:port``.
     """
 
-    def __init__(self, home: Home, address: str) -> None:
-        self._home = home
+    def __init__(self, parts: EscapeParts, address: str) -> None:
+        self._parts = parts
         self._address = address
 
     async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
@@ -62,7 +62,7 @@ class RemoteNeighbour:
             return statuses
 
         async def send(number: int, *, task_status: trio.TaskStatus[None]) -> None:
-            command = send_request(self._home, messages[number])
+            command = send_request(self._parts, messages[number])
             task_status.started()  # the next one follows when this one is written
             answer = await self._ask(connection, command)
             if answer is not None:
@@ -83,12 +83,14 @@ class RemoteNeighbour:
         """Return of messages and the answers that they are late, whether they are not to be put again."""
         if not late:
             return []
-        home = self._home
+        parts = self._parts
         log.warning("stored late by a remote master, waiting for it", address=self._address, count=len(late))
         stored = [Stored(_place(answer), message.body, message.born_ms) for message, answer in late]
         copies = any(answer.code != ResponseCode.FLUSH_DISK_TIMEOUT for _, answer in late)
-        fates = await LateCopies(home.clock, home.threads, self._question).fates(stored, copies=copies)
-        promised = home.store_settings.flush_disk_type == "SYNC_FLUSH"
+        fates = await LateCopies(parts.node.world.clock, parts.node.world.threads, self._question).fates(
+            stored, copies=copies
+        )
+        promised = parts.node.options.store.flush_disk_type == "SYNC_FLUSH"
         found = [done(fate, promised=promised) for fate in fates]
         for fate in Fate:
             if fate in fates and fate is not Fate.SAFE:
@@ -98,15 +100,15 @@ class RemoteNeighbour:
 
     async def _question(self, command: Command) -> Command | None:
         try:
-            return await self._home.client.invoke(self._address, command, QUESTION_TIMEOUT_MS)
+            return await self._parts.client.invoke(self._address, command, QUESTION_TIMEOUT_MS)
         except RemotingError:
             return None
 
     async def read(self, topic: str, queue_id: int, offset: int) -> Found:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
-        home = self._home
+        parts = self._parts
         ext = {
-            "consumerGroup": f"InnerConsumerGroup_{home.identity.name}_{home.identity.broker_id}",
+            "consumerGroup": f"InnerConsumerGroup_{parts.node.identity.name}_{parts.node.identity.broker_id}",
             "topic": topic,
             "queueId": str(queue_id),
             "queueOffset": str(offset),
@@ -115,11 +117,11 @@ class RemoteNeighbour:
             "commitOffset": "0",
             "suspendTimeoutMillis": "0",
             "subscription": "*",
-            "subVersion": str(home.clock.wall_ms()),
+            "subVersion": str(parts.node.world.clock.wall_ms()),
             "expressionType": "TAG",
         }
         try:
-            answer = await home.client.invoke(self._address, request(RequestCode.PULL_MESSAGE, ext), PULL_TIMEOUT_MS)
+            answer = await parts.client.invoke(self._address, request(RequestCode.PULL_MESSAGE, ext), PULL_TIMEOUT_MS)
         except RemotingError as error:
             return Found(None, str(error), True)
         if answer.code == ResponseCode.SUCCESS:
@@ -132,7 +134,7 @@ class RemoteNeighbour:
         connection = await self._connect()
         if connection is None or not may():
             return None
-        answer = await self._ask(connection, _request(self._home, half, parse_properties(half.properties)))
+        answer = await self._ask(connection, _request(self._parts, half, parse_properties(half.properties)))
         status = PutStatus.PUT_TO_REMOTE_BROKER_FAIL if answer is None else choice.put_status(answer.code)
         if answer is None or (status is not PutStatus.PUT_OK and status not in choice.LATE):
             return None
@@ -165,14 +167,14 @@ class RemoteNeighbour:
 
     async def _connect(self) -> Connection | None:
         try:
-            return await self._home.client.connection(self._address, SEND_TIMEOUT_MS)
+            return await self._parts.client.connection(self._address, SEND_TIMEOUT_MS)
         except RemotingError as error:
             log.warning("not put to a remote master", address=self._address, why=error)
             return None
 
     async def _ask(self, connection: Connection, command: Command) -> Command | None:
         """Return what a remote master answers to what it shall store; ``None`` when it does not."""
-        keys = self._home.store_settings
+        keys = self._parts.node.options.store
         timeout_ms = SEND_TIMEOUT_MS + max(keys.sync_flush_timeout, keys.slave_timeout)
         try:
             answer = await connection.invoke(command, timeout_ms)
@@ -192,7 +194,7 @@ def _place(answer: Command) -> int | None:
         return None
 
 
-def send_request(home: Home, message: InnerMessage) -> Command:
+def send_request(parts: EscapeParts, message: InnerMessage) -> Command:
     """Return the request that stores *message* in the queue it names.
 
     The target shall answer when the copy is as safe as the original was. So the sender's ``WAIT`` goes with it (differs
@@ -205,12 +207,14 @@ def send_request(home: Home, message: InnerMessage) -> Command:
             pairs.pop(name, None)  # it is due now
     if message.reconsume_times:
         pairs.pop(_WAIT, None)
-    return _request(home, message, pairs)
+    return _request(parts, message, pairs)
 
 
-def _request(home: Home, message: InnerMessage, pairs: dict[str, str]) -> Command:
+def _request(parts: EscapeParts, message: InnerMessage, pairs: dict[str, str]) -> Command:
     header = {
-        "a": pairs.get(_PRODUCER_GROUP, f"InnerProducerGroup_{home.identity.name}_{home.identity.broker_id}"),
+        "a": pairs.get(
+            _PRODUCER_GROUP, f"InnerProducerGroup_{parts.node.identity.name}_{parts.node.identity.broker_id}"
+        ),
         "b": message.topic,
         "c": names.DEFAULT_TOPIC,
         "d": "8",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import attrs
@@ -14,6 +15,7 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.identity import Identity
 from understudy.broker.inner import InnerMessage
 from understudy.broker.message_store_config import MessageStoreConfig
+from understudy.broker.node import Node
 from understudy.broker.role import Role
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.container.escape.bridge import Bridge
@@ -26,8 +28,8 @@ from understudy.container.escape.choice import (
     read_result,
     remote,
 )
-from understudy.container.escape.home import Home
 from understudy.container.escape.neighbour import Found
+from understudy.container.escape.parts import EscapeParts
 from understudy.store.status import PutStatus
 from understudy.testkit.sim.clock import VirtualClock
 
@@ -71,19 +73,13 @@ def bridge(*masters: Master) -> Bridge:
     topics = TopicTable(lambda: 0)
     topics.rows["rare"] = TopicConfig("rare", 2, 2)
     nothing = cast(Any, None)
-    home = Home(
+    node = Node(
         Identity("c", "own", Role("SLAVE", 1), "10.0.0.9", 10911, ""),
-        VirtualClock(),
-        nothing,
-        nothing,
-        list,
-        topics,
-        nothing,
-        [],
-        BrokerConfig(),
-        MessageStoreConfig(),
+        cast(Any, SimpleNamespace(broker=BrokerConfig(), store=MessageStoreConfig())),
+        cast(Any, SimpleNamespace(clock=VirtualClock())),
     )
-    return Bridge(home, Master("own", {}), lambda: masters)
+    parts = EscapeParts(node, nothing, list, topics, nothing, [])
+    return Bridge(parts, Master("own", {}), lambda: masters)
 
 
 async def test_masters_of_the_container_that_have_the_topic_take_it_and_the_own_group_never() -> None:

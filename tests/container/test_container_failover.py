@@ -10,9 +10,9 @@ from container_ring import TOPIC, Ring, lock, open_ring, reading, records, run
 
 from understudy.broker.inner import InnerMessage
 from understudy.container.escape.bridge import Bridge
-from understudy.container.escape.home import home_of
 from understudy.container.escape.local import neighbour_of
 from understudy.container.escape.neighbour import Found
+from understudy.container.escape.parts import escape_parts
 from understudy.format.json_dialect import loads
 from understudy.format.record import Record
 from understudy.mqclient.message import Message
@@ -132,7 +132,7 @@ def test_the_bridge_puts_and_reads_here_and_elsewhere() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:
             slave, beside = ring.broker("g0", 1), ring.broker("g1", 0)
-            own = home_of(slave), neighbour_of(slave)
+            own = escape_parts(slave), neighbour_of(slave)
             alone = Bridge(*own, list)
             stored = {group: len(records(ring.broker(group, 0))) for group in GROUPS}
 

@@ -13,7 +13,7 @@ from understudy.broker.admin.cluster_queues import ClusterQueues
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.catalog import Catalog
 from understudy.broker.node import Node
-from understudy.container.escape.home import Home
+from understudy.container.escape.parts import EscapeParts
 from understudy.container.escape.routes import Routes
 from understudy.container.log_topics import LogTopics
 from understudy.format.json_dialect import dumps
@@ -72,19 +72,9 @@ async def assignment(client: NameServer, threads: Noted) -> int:
 async def escape(client: NameServer, threads: Noted) -> int:
     nothing = cast(Any, None)
     name_servers = ["n:1"]
-    home = Home(
-        identity=nothing,
-        clock=VirtualClock(),
-        threads=threads,
-        client=cast(Any, client),
-        name_servers=lambda: name_servers,
-        topics=nothing,
-        store=nothing,
-        delay_levels_ms=(),
-        settings=BrokerConfig(),
-        store_settings=nothing,
-    )
-    route = await Routes(home).route("T")
+    node = Node(nothing, cast(Any, SimpleNamespace(broker=BrokerConfig())), world(threads))
+    parts = EscapeParts(node, cast(Any, client), lambda: name_servers, nothing, nothing, ())
+    route = await Routes(parts).route("T")
     assert route is not None
     return len(route.brokers)
 

@@ -115,7 +115,10 @@ class Side:
     def ids(self) -> dict[int, int]:
         """Return the id of each broker that has one: a broker to which an answer comes late asks for another one."""
         files = {number: self.folder / f"store{number}" / "brokerIdentity" for number in (0, 1)}
-        return {number: int(file.read_text().split("#")[2]) for number, file in files.items() if file.exists()}
+        texts = {number: file.read_text() for number, file in files.items() if file.exists()}
+        # A Java broker writes the file in place, so that one who looks may find it empty.
+        whole = {number: re.fullmatch(r"[^#]+#[^#]+#(\d+)\s*", text) for number, text in texts.items()}
+        return {number: int(found[1]) for number, found in whole.items() if found}
 
     async def settled(self, client: RemotingClient, members: list[int], master: int) -> None:
         """Wait for a sync state set of these brokers (by number), and for the name server to show it."""
