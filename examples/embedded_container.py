@@ -10,11 +10,7 @@ from collections.abc import Mapping
 
 import trio
 
-from understudy.broker.broker import Broker
-from understudy.broker.config import BrokerOptions
-from understudy.container.config import ContainerOptions
-from understudy.container.container import BrokerContainer
-from understudy.runtime.world import real_world
+from understudy.container.api import Broker, BrokerContainer, BrokerOptions, ContainerOptions, real_world
 
 
 class Announce:

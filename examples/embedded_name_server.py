@@ -9,11 +9,8 @@ import sys
 
 import trio
 
-from understudy.controller.embed import open_controller
-from understudy.namesrv.config import NamesrvConfig
-from understudy.namesrv.server import NameServer
-from understudy.runtime.properties import parse_properties
-from understudy.runtime.world import real_world
+from understudy.controller.api import Properties, open_controller
+from understudy.namesrv.api import NameServer, NamesrvConfig, real_world
 
 
 async def main(
@@ -30,7 +27,7 @@ async def main(
         "controllerDLegerSelfId": "n0",
         "controllerStorePath": f"{folder}/controller",
     }
-    controller = open_controller(world, parse_properties("".join(f"{key}={value}\n" for key, value in keys.items())))
+    controller = open_controller(world, Properties(keys, "my settings"))
     config = NamesrvConfig(kv_config_path=f"{folder}/kvConfig.json", config_store_path=f"{folder}/namesrv.properties")
     server = NameServer(world, config, "127.0.0.1", namesrv_port, controller=controller)
     async with trio.open_nursery() as nursery:

@@ -13,6 +13,7 @@ from understudy.mqclient.errors import (
     BrokerError,
     ClientError,
     InvalidMessageError,
+    InvalidOptionError,
     NoReplyError,
     NotConnectedError,
     RecordDamagedError,
@@ -39,7 +40,9 @@ from understudy.mqclient.transactions import (
     open_transaction_producer,
 )
 from understudy.mqclient.window import WindowLimits
+from understudy.runtime.portal import PortalClosedError
 from understudy.runtime.world import World, real_world
+from understudy.security.signature import Credentials
 
 __all__ = [
     "AVERAGELY",
@@ -54,7 +57,9 @@ __all__ = [
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeResult",
+    "Credentials",
     "InvalidMessageError",
+    "InvalidOptionError",
     "Listener",
     "Message",
     "MessageModel",
@@ -64,6 +69,7 @@ __all__ = [
     "PopConsumer",
     "PopConsumerOptions",
     "PoppedMessage",
+    "PortalClosedError",
     "Producer",
     "ProducerOptions",
     "PullConsumer",

@@ -21,9 +21,9 @@ from understudy.remoting.client import open_client
 from understudy.runtime.portal import Portal
 from understudy.runtime.portal_held import Held
 from understudy.runtime.world import real_world
-from understudy.testkit.drills.ring_processes import ProcessRing
+from understudy.testkit.drills.ring_processes import DrillError, ProcessRing
 
-__all__ = ["ActingPair", "acting_pair"]
+__all__ = ["ActingPair", "DrillError", "acting_pair"]
 
 GROUPS = ("broker-a", "broker-b")
 LIMIT_SECONDS = 60.0

@@ -39,6 +39,16 @@ from understudy.testkit.sim.disk import SimDisk
 from understudy.testkit.sim.network import SimNetwork
 from understudy.testkit.sim.process import SimProcess
 
+__all__ = [
+    "CONTAINER_PORT",
+    "FIRST_BROKER_PORT",
+    "NAME_SERVER_PORT",
+    "TINY_FILES",
+    "LinkQuality",
+    "SimCluster",
+    "SimHost",
+]
+
 NAME_SERVER_PORT = 9876
 CONTAINER_PORT = 10811
 FIRST_BROKER_PORT = 10911

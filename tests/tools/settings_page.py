@@ -20,7 +20,8 @@ from understudy.controller import configuration as controller_configuration
 from understudy.controller import file_warnings
 from understudy.controller.configuration import ControllerConfig
 from understudy.namesrv import config as namesrv_config
-from understudy.namesrv.config import NamesrvConfig
+from understudy.namesrv.config import MetricsKeys, NamesrvConfig
+from understudy.proxy.config import ProxyConfig
 from understudy.runtime.configuration import INT, LONG, Between, Form, fields_of
 from understudy.security.settings import KEYS as SECURITY_KEYS
 
@@ -41,6 +42,31 @@ _OF_THE_MACHINE = {
     "controllerStorePath": "below `~`",
     "bitMapLengthConsumeQueueExt": "derived",
 }
+_AT_THE_START = {
+    "adminBrokerThreadPoolNums",
+    "adminBrokerThreadPoolQueueCapacity",
+    "bindAddress",
+    "enableControllerInNamesrv",
+    "endTransactionPoolQueueCapacity",
+    "endTransactionThreadPoolNums",
+    "listenPort",
+    "loadBalanceProcessorThreadPoolNums",
+    "loadBalanceThreadPoolQueueCapacity",
+    "processReplyMessageThreadPoolNums",
+    "replyThreadPoolQueueCapacity",
+    "serverChannelMaxIdleTimeSeconds",
+    "waitTimeMillsInAdminBrokerQueue",
+    "waitTimeMillsInTransactionQueue",
+}
+"""What listeners, and the lanes of their handlers, are made with."""
+_FAMILIES_AT_THE_START = ("controllerDLeger", "controllerRaft", "metrics", "metricGrpc", "metricLogging")
+_OF_CONTROLLERS_AT_THE_START = {
+    "controllerLogFile",
+    "controllerRequestThreadPoolQueueCapacity",
+    "controllerStorePath",
+    "controllerType",
+    "controllerUnknownBrokerGrace",
+}
 _HEAD = """\
 # Settings
 
@@ -50,10 +76,10 @@ the pages of their subjects. A value that a key cannot have stops the start with
 `-p` of a program prints every key with the value that a file gives it.
 
 * *live*: `mqadmin updateBrokerConfig`, `updateNamesrvConfig` or `updateControllerConfig` changes it, and it counts at
-  once; sizes of pools and of what waits for them (`...ThreadPoolNums`, `...QueueCapacity`), and where metrics go
-  (`metrics...`, `metric...`), at the next start.
-* *start*: it is refused over the network, or counts at the next start.
-* *file*: it is changed in the file alone.
+  once.
+* *start*: it is refused over the network, or is taken and counts at the next start, as where metrics go and the sizes
+  of pools do.
+* *file*: it is changed in the file alone, and counts at the next start.
 """
 
 
@@ -69,7 +95,13 @@ def page() -> str:
             broker_config.ALWAYS_BLACK,
             broker_config.START_ONLY,
         ),
-        _program("Name servers", [NamesrvConfig], namesrv_config.NO_EFFECT, namesrv_config.ALWAYS_BLACK, ()),
+        _program(
+            "Name servers",
+            [NamesrvConfig, MetricsKeys],
+            namesrv_config.NO_EFFECT,
+            {*namesrv_config.ALWAYS_BLACK, *fields_of(MetricsKeys)},
+            (),
+        ),
         _program(
             "Containers",
             [BrokerContainerConfig, server],
@@ -82,8 +114,9 @@ def page() -> str:
             [ControllerConfig],
             file_warnings.NO_EFFECT,
             controller_configuration.ALWAYS_BLACK,
-            (),
+            _OF_CONTROLLERS_AT_THE_START,
         ),
+        _program("Proxies", [ProxyConfig], {}, fields_of(ProxyConfig), ()),
         "## Users, rules and TLS\n\nRead from the files of servers, never shown and never changed over the network;\n"
         "[security.md](security.md) explains them.\n\n" + _wrapped(sorted(SECURITY_KEYS)),
     ]
@@ -100,15 +133,21 @@ def _program(
     fields = {key: field for section in sections for key, field in fields_of(section).items()}
     lines = [f"## {title}", "", "| key | default | may be | when |", "|---|---|---|---|"]
     for key in sorted(fields.keys() - inert.keys(), key=str.lower):
-        when = "file" if key in black else "start" if key in start_only or key == "listenPort" else "live"
+        when = "file" if key in black else "start" if key in start_only or counts_at_the_start(key) else "live"
         lines.append(f"| `{key}` | {_default(key, fields[key])} | {_rule(fields[key].type)} | {when} |")
     reasons: dict[str, list[str]] = {}
     for key in sorted(fields.keys() & inert.keys(), key=str.lower):
         reasons.setdefault(inert[key], []).append(key)
-    lines += ["", "Read and shown, but without effect here:", ""]
+    if reasons:
+        lines += ["", "Read and shown, but without effect here:", ""]
     for reason, keys in sorted(reasons.items()):
         lines.append(f"* {reason}:\n  " + _wrapped(keys).replace("\n", "\n  ").rstrip())
     return "\n".join(lines) + "\n"
+
+
+def counts_at_the_start(key: str) -> bool:
+    """Whether a server takes a change of *key* over the network, and goes on as it was until it starts again."""
+    return key in _AT_THE_START or key.startswith(_FAMILIES_AT_THE_START)
 
 
 def _default(key: str, field: attrs.Attribute[Any]) -> str:

@@ -2,8 +2,31 @@
 
 from __future__ import annotations
 
+import re
+
 from settings_page import PAGE, page
+
+from understudy.proxy.config import ProxyConfig
+from understudy.runtime.configuration import fields_of
+
+
+def rows(title: str) -> dict[str, str]:
+    """Return the keys of a program on the page, and when each counts."""
+    section = PAGE.read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| `(\w+)` \|.*\| (\w+) \|$", section, re.MULTILINE))
 
 
 def test_the_page_of_settings_is_what_the_code_says() -> None:
     assert page() == PAGE.read_text(), "run .venv/bin/python tests/tools/settings_page.py"
+
+
+def test_every_key_of_a_proxy_is_there_and_none_changes_over_the_network() -> None:
+    assert rows("Proxies") == dict.fromkeys(fields_of(ProxyConfig), "file")
+
+
+def test_where_metrics_go_counts_at_the_next_start_of_every_server() -> None:
+    for title, when in (("Brokers", "start"), ("Controllers", "start"), ("Name servers", "file")):
+        said = {key: word for key, word in rows(title).items() if key.startswith(("metrics", "metricG", "metricL"))}
+        assert len(said) == 10
+        assert set(said.values()) == {when}
+    assert rows("Brokers")["enableStatsMetrics"] == "live"  # which families there are is asked at each scrape
