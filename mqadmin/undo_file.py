@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.mqadmin.command import CommandFailedError
+from understudy.runtime.syncing import SYNCING
 
 INTENDED, DONE, WAITS, REFUSED, UNKNOWN, NOT_DONE = "intended", "done", "waits", "refused", "unknown", "not done"
 """Not tried yet; carried out; taken, but something stands in front; the broker said no; no answer came, so it may be
@@ -107,13 +108,13 @@ class UndoFile:
         data = memoryview(f"{text}]}}\n".encode("ascii"))
         while data:
             data = data[os.write(self._fd, data) :]
-        os.fsync(self._fd)
+        SYNCING.sync_all(self._fd)
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)
+            SYNCING.sync_all(folder)
         finally:
             os.close(folder)
 
     def _put(self, number: int) -> None:
         os.pwrite(self._fd, json.dumps(self._outcomes[number]).ljust(_WIDTH).encode("ascii"), self._at[number])
-        os.fsync(self._fd)
+        SYNCING.sync(self._fd)

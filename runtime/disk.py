@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import shutil
-import struct
-import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +19,7 @@ from typing import Protocol, TypeVar
 
 import trio
 
+from understudy.runtime.file_lock import HELD_ERRORS, hold
 from understudy.runtime.files import RealFiles
 from understudy.runtime.syncing import SYNCING
 
@@ -158,8 +156,12 @@ class Disk(Protocol):
         """Block until names created, renamed and removed in the folder are durable."""
         ...
 
-    def sync_everything(self, path: str) -> None:
-        """Block until every file and name on the file system of *path* is durable; cheaper than hundreds of syncs."""
+    def sync_everything(self, path: str) -> bool:
+        """Block until every file and name on the file system of *path* is durable; cheaper than hundreds of syncs.
+
+        Returns:
+            False where the system has no call that waits for that: nothing was done then.
+        """
         ...
 
     def usage(self, path: str) -> DiskUsage: ...
@@ -214,6 +216,9 @@ class RealFile:
         os.ftruncate(self._fd, length)
 
     def sync(self) -> None:
+        if SYNCING.mappings_first and (size := self.size()):
+            with mmap.mmap(self._fd, size) as mapped:
+                mapped.flush()  # what was written through other mappings of the file, too
         SYNCING.sync(self._fd)  # where it can the length too, but not the times: those cost a commit of the journal
 
     def close(self) -> None:
@@ -263,33 +268,18 @@ class RealMapping:
             return
 
 
-def _lock_first_byte(fd: int) -> None:
-    """Lock the first byte against other programs; raises ``OSError`` when one holds it.
-
-    An ordinary lock of bytes belongs to the process, and is gone as soon as it closes any descriptor of the file. Where
-    there are locks of an open file, they are taken: they belong to *fd* and stand against the ordinary ones as well.
-    """
-    if sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK"):
-        whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # struct flock of a 64-bit system
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, whole)
-    else:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
-
-
 class RealLock:
-    """An exclusive ``flock``; the kernel gives it back when the process ends, however it ends."""
+    """A lock file that is held; the kernel gives it back when the process ends, however it ends."""
 
     def __init__(self, path: str, content: bytes = b"") -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Java programs lock the first byte instead, with a kind of lock that flock does not see.
-            _lock_first_byte(self._fd)
+            hold(self._fd)
             if content and os.fstat(self._fd).st_size != len(content):
                 os.pwrite(self._fd, content, 0)
         except OSError as error:
             os.close(self._fd)
-            if error.errno in (errno.EAGAIN, errno.EACCES):
+            if error.errno in HELD_ERRORS:
                 folder = os.path.dirname(path)
                 raise DiskLockedError(
                     f"{folder} is held by another process; stop that process or give this one another folder"
@@ -355,21 +345,22 @@ class RealDisk(RealFiles):
     def sync_folder(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(fd)
+            SYNCING.sync_all(fd)
         finally:
             os.close(fd)
 
-    def sync_everything(self, path: str) -> None:
+    def sync_everything(self, path: str) -> bool:
+        syncfs = getattr(_LIBC, "syncfs", None)
+        if syncfs is None:  # os.sync is no help: POSIX lets it return before anything is written
+            return False
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            syncfs = getattr(_LIBC, "syncfs", None)
-            if syncfs is None:
-                os.sync()
-            elif syncfs(fd) != 0:
+            if syncfs(fd) != 0:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number), path)
         finally:
             os.close(fd)
+        return True
 
     def usage(self, path: str) -> DiskUsage:
         return shutil.disk_usage(path)  # type: ignore[return-value]  # a named tuple with the same three fields

@@ -1,4 +1,4 @@
-"""How the bytes of an open file become durable on this system.
+"""How the bytes of an open file, and the names in a folder, become durable on this system.
 
 Linux, with any C library, has ``fdatasync``, which spares the commit of times. macOS has none, and its ``fsync`` leaves
 the bytes in the memory of the drive: ``F_FULLFSYNC`` asks the drive to write them, where the file system can. What is
@@ -25,10 +25,13 @@ class Syncing:
 
     Attributes:
         sync: makes what was written to a file descriptor durable, its length included.
+        sync_all: makes all that there is at a file descriptor durable, also the mode and the owner of a file and the
+            names in a folder, which ``fdatasync`` may leave out.
         mappings_first: changes through a mapping must be flushed before it.
     """
 
     sync: Callable[[int], None]
+    sync_all: Callable[[int], None]
     mappings_first: bool
 
 
@@ -51,8 +54,9 @@ def syncing_of(platform: str, system: Any = os, control: Any = fcntl) -> Syncing
                     raise
                 system.fsync(descriptor)  # a file system of another kind, such as one of the network
 
-        return Syncing(sync_drive, mappings_first=True)
-    return Syncing(getattr(system, "fdatasync", system.fsync), mappings_first=platform != "linux")
+        return Syncing(sync_drive, sync_drive, mappings_first=True)
+    sync = getattr(system, "fdatasync", system.fsync)
+    return Syncing(sync, system.fsync, mappings_first=platform != "linux")
 
 
 SYNCING = syncing_of(sys.platform)

@@ -8,23 +8,25 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from understudy.runtime.syncing import SYNCING
+
 
 def sha256(data: bytes) -> str:
     """Hexadecimal SHA-256."""
     return hashlib.sha256(data).hexdigest()
 
 
-def fsync_directory(path: str) -> None:
+def sync_directory(path: str) -> None:
     """Makes names created or replaced in a directory durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        SYNCING.sync_all(handle)
     finally:
         os.close(handle)
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Replaces (or creates) a file atomically and durably: temporary file, fsync, rename, fsync of the directory.
+    """Replaces (or creates) a file atomically and durably: temporary file, sync, rename, sync of the directory.
 
     The mode and owner of a replaced file are kept. Errors: OSError; the old contents are untouched then.
     """
@@ -38,16 +40,16 @@ def replace_file(path: str, data: bytes) -> None:
             os.fchmod(file.fileno(), status.st_mode & 0o7777)
             if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
                 os.fchown(file.fileno(), status.st_uid, status.st_gid)
-        os.fsync(file.fileno())
+        SYNCING.sync_all(file.fileno())  # its mode and owner, too
     os.replace(temporary, path)
-    fsync_directory(directory)
+    sync_directory(directory)
 
 
 def remove_file(path: str) -> None:
     """Removes a file durably; one that is gone already is fine."""
     if os.path.exists(path):
         os.unlink(path)
-        fsync_directory(os.path.dirname(path) or ".")
+        sync_directory(os.path.dirname(path) or ".")
 
 
 class Journal:
@@ -91,10 +93,10 @@ class Journal:
             return file.read(1) == b"\n"
 
     def write(self, *entries: dict[str, Any]) -> None:
-        """Appends entries with one fsync."""
+        """Appends entries with one sync."""
         self._file.write("".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries).encode())
         self._file.flush()
-        os.fsync(self._file.fileno())
+        SYNCING.sync(self._file.fileno())
         self.entries += [entry for entry in entries if entry["event"] not in self.EACH_CHANGE]
 
     def of(self, event: str) -> Iterable[dict[str, Any]]:

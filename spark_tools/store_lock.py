@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from understudy.runtime.file_lock import HELD_ERRORS, hold
 from understudy.spark_tools.plan import PlanError
 
 LOCK_FILE = "lock"
@@ -15,10 +14,9 @@ LOCK_FILE = "lock"
 
 @contextmanager
 def store_lock(path: str, *, create: bool = True) -> Iterator[None]:
-    """Holds the lock of the store in a local directory as a broker does, in both kinds there are.
+    """Holds the lock of the store in a local directory as a broker does, of either kind.
 
-    Java brokers lock the first byte of the file, ours also the file as a whole. A directory that does not exist has
-    nothing to hold.
+    A directory that does not exist has nothing to hold.
 
     Args:
         create: make the lock file where no broker has made it yet; without it such a store is not held.
@@ -34,10 +32,9 @@ def store_lock(path: str, *, create: bool = True) -> Iterator[None]:
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            hold(handle)
         except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN):
+            if error.errno not in HELD_ERRORS:
                 raise
             raise PlanError(
                 f"a broker is running on {path}: stop it, or apply to the live broker with --broker"

@@ -47,8 +47,7 @@ def sync_files(disk: Disk, paths: list[str], folders: list[str], folder_of_all: 
     Returns:
         The files that are not there.
     """
-    if len(paths) + len(folders) > MANY_FILES and folder_of_all:
-        disk.sync_everything(folder_of_all)
+    if len(paths) + len(folders) > MANY_FILES and folder_of_all and disk.sync_everything(folder_of_all):
         return [path for path in paths if not disk.exists(path)]
     missing = []
     for path in paths:

@@ -300,13 +300,14 @@ class SimDisk:
                 rest.append(change)
         self._pending = rest
 
-    def sync_everything(self, path: str) -> None:
+    def sync_everything(self, path: str) -> bool:
         self.check_sync()
         for inode in self._files.values():
             inode.sync()
         for change in self._pending:
             self._apply(change)
         self._pending = []
+        return True
 
     def usage(self, path: str) -> DiskUsage:
         used = self.used_bytes

@@ -144,9 +144,9 @@ class FencedDisk:
         self._fence.check()
         self._disk.sync_folder(path)
 
-    def sync_everything(self, path: str) -> None:
+    def sync_everything(self, path: str) -> bool:
         self._fence.check()
-        self._disk.sync_everything(path)
+        return self._disk.sync_everything(path)
 
     def usage(self, path: str) -> DiskUsage:
         self._fence.check()

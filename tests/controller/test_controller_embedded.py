@@ -142,9 +142,9 @@ class FreezingDisk(RealDisk):
         self.wait()
         super().sync_folder(path)
 
-    def sync_everything(self, path: str) -> None:
+    def sync_everything(self, path: str) -> bool:
         self.wait()
-        super().sync_everything(path)
+        return super().sync_everything(path)
 
 
 async def test_routes_go_on_while_the_disk_of_an_embedded_controller_stands_still(

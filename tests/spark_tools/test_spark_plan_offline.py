@@ -20,6 +20,7 @@ pytest.importorskip("pyarrow")
 from spark_plans import CREATED_MS, TABLE, Run, batch_of, changes, table_bytes, write_stores, write_test_plan
 
 from understudy.runtime.disk import RealLock
+from understudy.runtime.syncing import Syncing
 from understudy.spark_tools import durable, exits, offline
 from understudy.spark_tools.kernels import tables
 from understudy.spark_tools.offline import OfflineApply
@@ -255,10 +256,10 @@ class Killed(BaseException):
 def test_a_kill_before_any_write_can_be_resumed_and_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    """Dies at the first, second, third ... fsync until the action gets through, from the same state each time."""
+    """Dies at the first, second, third ... sync until the action gets through, from the same state each time."""
     reference = write_stores(tmp_path / "reference")
     before = table_bytes(reference)
-    real = os.fsync
+    real = durable.SYNCING
     for point in range(200):
         stores = write_stores(tmp_path / str(point))
         path = write_test_plan(stores, tmp_path / f"{point}.json")
@@ -273,9 +274,9 @@ def test_a_kill_before_any_write_can_be_resumed_and_undone(
             left[0] -= 1
             if left[0] < 0:
                 raise Killed
-            real(handle)
+            real.sync_all(handle)
 
-        monkeypatch.setattr(durable.os, "fsync", dying)
+        monkeypatch.setattr(durable, "SYNCING", Syncing(dying, dying, real.mappings_first))
         interrupted = OfflineApply(plan, journal)
         try:
             interrupted.apply(CREATED_MS) if action == "apply" else interrupted.undo()
@@ -284,7 +285,7 @@ def test_a_kill_before_any_write_can_be_resumed_and_undone(
             died = True
         finally:
             interrupted.close()
-            monkeypatch.setattr(durable.os, "fsync", real)
+            monkeypatch.setattr(durable, "SYNCING", real)
         for data in table_bytes(stores).values():
             assert data is None or isinstance(tables.loads(data), dict)
 
