@@ -1,6 +1,6 @@
 """The tables of one broker that travel, in the order in which a slave asks for them.
 
-A new kind of progress (of popped messages, of the timer, of transactions) is one more row of this list.
+A new kind of progress is one more row of this list, as that of the timer is.
 """
 
 from __future__ import annotations

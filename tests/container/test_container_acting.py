@@ -121,16 +121,20 @@ def test_the_page_for_operators_has_every_reason_and_no_other() -> None:
         "acting_enabled",
         "isolated",
         "contact_lost",
+        "slaves_silent",
         "master_returning",
         "master_declines",
         "metadata_synced",
         "messages_missing",
     )
     views = (None, {}, {0: "m:1"}, {1: "s:1"}, {2: "s:1"}, {3: "s:1"})
-    reasons = {acts(Situation(0, is_slave=False)).reason} | {
-        acts(Situation(2, is_slave=True, members=view, **dict(zip(flags, values, strict=True)))).reason
+    reasons = {
+        services(Situation(broker_id, broker_id > 0, members=view, **dict(zip(flags, values, strict=True))))[
+            Service.SCHEDULE
+        ].reason
+        for broker_id in (0, 2)
         for view in views
         for values in product((False, True), repeat=len(flags))
     }
-    assert [reason for reason in sorted(reasons) if not any(re.search(each, reason) for each in patterns)] == []
-    assert [each for each in patterns if not any(re.search(each, reason) for reason in reasons)] == []
+    assert [reason for reason in sorted(reasons) if not any(re.fullmatch(each, reason) for each in patterns)] == []
+    assert [each for each in patterns if not any(re.fullmatch(each, reason) for reason in reasons)] == []
