@@ -1,11 +1,12 @@
 """Failover in real processes: killed and silent masters, their return, and what the give-back of many offsets takes.
 
-    ./understudy bench failover [--only ours|java] [--steps kill,silent,return,merge] [--rounds N] [--json]
+    ./understudy bench failover [--only ours|java] [--steps kill,return,silent,freeze,merge] [--rounds N] [--json]
     ./understudy bench failover --rounds 3 --into docs/failover.md      puts the table into the page that shows it
 
 Every step plays on a ring of three containers, each with one master and two slaves, and the real system plays the same
-one. A killed container is killed with all settings at their defaults; silence is SIGSTOP with timeouts of one second,
-which are set when the ring is complete: brokers that are busy starting would be dropped for it.
+one. A container is killed, or frozen (SIGSTOP) and let go on when it was dropped, with all timeouts at their defaults;
+silence is SIGSTOP with timeouts of one second, which are set when the ring is complete: brokers that are busy starting
+would be dropped for it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from understudy.testkit.drills.ring_processes import DrillError, ProcessRing
 from understudy.testkit.first_pull import first_pull
 from understudy.testkit.java_tools import missing
 
-TOPIC, GROUP = "orders", "g0"
+TOPIC, GROUP, READERS = "orders", "g0", "bench-readers"
 MESSAGES_PER_GROUP = 20
 READY_LIMIT_S = 120.0  # slaves of the real system copy their master's tables for the first time after a minute
 FAULT_LIMIT_S = 60.0
@@ -44,7 +45,7 @@ ONE_SECOND = b"brokerNotActiveTimeoutMillis=1000\nbrokerPermission=6\n"
 ONE_SECOND_SCAN = {"scanNotActiveBrokerInterval": "500"}
 MERGE_GROUPS, MERGE_QUEUES = 1_000, 64
 COMMITS_IN_FLIGHT = 64
-STEPS = ("kill", "return", "silent", "merge")
+STEPS = ("kill", "return", "silent", "freeze", "merge")
 
 Figures = dict[str, float]
 
@@ -78,12 +79,15 @@ class Target:
 
 
 DROPS = "the reference drops one broker of a closed connection, by chance; the others after their timeout"
+UNNOTICED = "the reference registers at once and loses what was committed meanwhile; here it goes through pre-online"
 TARGETS = (
     Target("kill_route_s", "killed container: rewritten route", 0.5, None, 0.1, DROPS),
     Target("kill_read_s", "killed container: first good read", 1.0, None, 0.1),
     Target("silent_route_s", "silent container, 1 s timeouts: route", 2.0, None, 0.5),
     Target("silent_read_s", "silent container, 1 s timeouts: first read", 2.0, None, 0.5),
     Target("return_send_s", "return: process start to first send", None, 1 / 3, 1 / 5, "three brokers in the process"),
+    Target("frozen_route_s", "frozen container: rewritten route", note="timeouts of 10 s, the default"),
+    Target("frozen_send_s", "frozen container that goes on: first send", note=UNNOTICED),
     Target("merge_s", "pre-online, 1,000 groups x 64 queues", 2.0, note="every offset has changed"),
     Target("merge_send_s", "return with them: start to first send"),
 )
@@ -117,7 +121,7 @@ async def accepted(ring: ProcessRing, address: str, queue_id: int = 0) -> bool:
 
 async def read_from(ring: ProcessRing, address: str) -> bool:
     """Pull the first messages of queue 0; returns whether some came."""
-    header = first_pull(TOPIC, group="bench-readers")
+    header = first_pull(TOPIC, group=READERS)
     answer = await ring.ask(address, RequestCode.PULL_MESSAGE, header)
     return answer is not None and len(answer.body) > 0
 
@@ -166,15 +170,15 @@ async def stand_in(ring: ProcessRing, began: float, figures: Figures, name: str)
     figures[f"{name}_read_s"] = trio.current_time() - began
 
 
-async def come_back(ring: ProcessRing, figures: Figures, name: str) -> None:
-    """Starts the dead container; notes when a client that follows the route has a send accepted."""
+async def come_back(ring: ProcessRing, go_on: Callable[[str], None], figures: Figures, name: str) -> None:
+    """Starts the dead container, or lets a frozen one go on; notes when a client that follows the route can send."""
 
     async def sends() -> bool:
         address = (await ring.route(TOPIC)).get(GROUP, {}).get(0)
         return address == ring.address(GROUP, 0) and await accepted(ring, address)
 
     began = trio.current_time()
-    ring.start(ring.home(GROUP, 0))
+    go_on(ring.home(GROUP, 0))
     await ring.until("the master takes sends again", sends, READY_LIMIT_S)
     figures[name] = trio.current_time() - began
 
@@ -188,7 +192,7 @@ async def kill_and_return(client: RemotingClient, java: bool, steps: Sequence[st
         await stand_in(ring, began, figures, "kill")
         if "return" in steps:
             await trio.sleep(SETTLE_S)
-            await come_back(ring, figures, "return_send_s")
+            await come_back(ring, ring.start, figures, "return_send_s")
     finally:
         ring.close()
 
@@ -212,6 +216,28 @@ async def silence(client: RemotingClient, java: bool, figures: Figures) -> None:
         began = trio.current_time()
         ring.freeze(ring.home(GROUP, 0))
         await stand_in(ring, began, figures, "silent")
+    finally:
+        ring.close()
+
+
+async def freeze(client: RemotingClient, java: bool, figures: Figures) -> None:
+    ring = ProcessRing(client, java=java)
+    try:
+        await prepare(ring)
+        began = trio.current_time()
+        ring.freeze(ring.home(GROUP, 0))
+        await stand_in(ring, began, figures, "frozen")
+        place = {"consumerGroup": READERS, "topic": TOPIC, "queueId": "0"}
+        commit = place | {"commitOffset": str(MESSAGES_PER_GROUP)}
+        if await ring.ask(ring.address(GROUP, 1), RequestCode.UPDATE_CONSUMER_OFFSET, commit) is None:
+            raise DrillError("the acting slave takes no commit")
+        await trio.sleep(SETTLE_S)
+        await come_back(ring, ring.thaw, figures, "frozen_send_s")
+        answer = await ring.ask(ring.address(GROUP, 0), RequestCode.QUERY_CONSUMER_OFFSET, place)
+        kept = answer is not None and (answer.ext or {}).get("offset") == str(MESSAGES_PER_GROUP)
+        log(f"what was committed at the slave, the master that was frozen has {'kept' if kept else 'lost'}")
+        if not kept and not java:
+            raise DrillError("the master did not take over what was committed at the slave")
     finally:
         ring.close()
 
@@ -257,7 +283,7 @@ async def merge(client: RemotingClient, figures: Figures) -> None:
         ring.kill(ring.home(GROUP, 0))
         await ring.until("the slave acts", lambda: ring.active(GROUP, 1), FAULT_LIMIT_S)
         await commit_all(client, slave, 7)
-        await come_back(ring, figures, "merge_send_s")
+        await come_back(ring, ring.start, figures, "merge_send_s")
         path = ring.store(GROUP, 0) / "config" / "preOnline.json"
         report = json.loads(path.read_text(encoding="utf-8"))
         if report["changed"] < MERGE_GROUPS * MERGE_QUEUES:
@@ -276,6 +302,8 @@ async def measure(java: bool, steps: Sequence[str]) -> Figures:
                 await kill_and_return(client, java, steps, figures)
             if "silent" in steps:
                 await silence(client, java, figures)
+            if "freeze" in steps:
+                await freeze(client, java, figures)
             if "merge" in steps and not java:
                 await merge(client, figures)
     return figures
