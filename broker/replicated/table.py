@@ -2,7 +2,7 @@
 
 The laws of the room:
 
-* Who copies, saves, gives back or reports goes through the list of tables. Where one is named, it is for what it alone does.
+* Who copies, saves, gives back or reports goes through the list of tables; one is named only for what it alone does.
 * A table is asked for by one request code. What to ask and what to make of the answer is the table's affair
   (:class:`Copying`); to move the bytes is the affair of the asker. So everything in here is free of I/O.
 * A **source** that leads (a master) is followed, also when it takes something back. One that does not lead (the slave
