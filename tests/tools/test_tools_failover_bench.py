@@ -9,7 +9,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from bench.failover import TARGETS, Target, main, medians, page_table, put_into, table, table_of_page
+from bench.failover import main
+from bench.failover_table import TARGETS, Target, medians, page_table, put_into, table, table_of_page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "failover.md"
 BOUND = Target("a", "bound", must_s=0.5, goal_ratio=0.1)
