@@ -1,4 +1,4 @@
-"""Failover in real processes: killed, silent and frozen masters, their return, and what the give-back of many offsets takes.
+"""Failover in real processes: killed, silent and frozen masters, their return, and what giving many offsets back takes.
 
     ./understudy bench failover [--only ours|java] [--steps kill,return,silent,freeze,merge] [--rounds N] [--json]
     ./understudy bench failover --rounds 3 --into docs/failover.md      puts the table into the page that shows it
