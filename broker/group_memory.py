@@ -33,6 +33,17 @@ class GroupMemory:
     declining: frozenset[int] = frozenset()
     missed_since: Mapping[int, float] = attrs.field(factory=dict)
 
+    def lone(self, own_id: int, total_replicas: int) -> bool:
+        """Return whether the group never had another member, as far as is known.
+
+        Args:
+            own_id: this broker.
+            total_replicas: ``totalReplicas``; counts as long as nobody is remembered.
+        """
+        if self.members is None:
+            return total_replicas <= 1
+        return not self.members.keys() - {own_id}
+
     def to_json(self) -> dict[str, Any]:
         """Return the content of the file."""
         return {

@@ -66,24 +66,17 @@ class PreOnline:
         self._began_ms = 0
         self._former: Sequence[Mapping[str, Any]] = ()
         self._steps = trio.CancelScope()
-        identity, remembered = broker.identity, broker.member_group.memory.members
+        identity, memory = broker.identity, broker.member_group.memory
         self.state = handshake.begin(
             Member(identity.broker_id, identity.address),
-            tuple(Member(*each) for each in (remembered or {}).items()),
-            lone=self._lone(),
+            tuple(Member(*each) for each in (memory.members or {}).items()),
+            lone=memory.lone(identity.broker_id, broker.options.store.total_replicas),
             now=self._clock.monotonic(),
             dropped=cause == DROPPED,
             outdated=cause == OUTDATED,
             patience_seconds=broker.options.broker.pre_online_max_wait_millis / 1000,
             timeout_seconds=broker.options.broker.broker_not_active_timeout_millis / 1000,
         )
-
-    def _lone(self) -> bool:
-        """Whether the group never had another member, as far as this broker knows."""
-        remembered = self._broker.member_group.memory.members
-        if remembered is None:
-            return self._broker.options.store.total_replicas <= 1
-        return not remembered.keys() - {self._broker.identity.broker_id}
 
     def finish(self) -> None:
         """Go online as soon as possible, whatever is missing; what is under way is given up."""

@@ -10,13 +10,18 @@ Nothing is decided here: the commands start, break and ask, and what is shown is
 ``pass 3``                             seconds
 ``kill c1``, ``power c1``              SIGKILL, or a loss of power
 ``lose c1 g:0 b``                      a loss of power that took bytes out of message b in the log there
+``lose c1 g:0 last``                   a loss of power that took the last file of the log there
 ``start c1``                           the container again
 ``commit g:1 readers 0 5``             what a client says that it has consumed of queue 0, at slave 1 of g
 ``give-back g:1 a``                    a consumer of readers wants message a again (36)
 ``create g:1 other``, ``delete ...``   an operator makes, or deletes, a topic
 ``pull g:1 0 5``                       a client that can wait for 10 s asks from offset 5 of queue 0 on
+``pull g:1 0 5 commits 5``             the same, and has consumed those before 5
+``torn g:1 43``, ``whole g:1 43``      what slave 1 of g answers to 43 cannot be read; it can be again
 ``address 10.9.9.9 c2``               another address of host c2
 ``know``                               what every broker has, and what it does
+``warnings g:0``                       what the roster of a broker warns of
+``logs``                               where the log of every broker ends
 ``topics``                             which topics every broker knows, ``orders`` and ``other``
 =====================================  ======================================================================
 """
@@ -27,22 +32,26 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
+from typing import Any
 
 import trio
 
 from understudy.broker.broker import Broker
+from understudy.format.json_dialect import loads
 from understudy.format.names import is_system_group
 from understudy.format.record import Record, decode_records
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, request
+from understudy.remoting.command import Command, request, response
+from understudy.remoting.errors import ConnectionLostError
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.topic_fields import topic_fields
 
 TOPIC = "orders"
-SUSPEND_AND_SUBSCRIPTION = "6"
+COMMIT, SUSPEND_AND_SUBSCRIPTION = 1, 6
 FILE_BYTES = 64 * 1024
+TORN = b'{"offsetTable":{"orders@readers":{0:'
 USUAL = {"totalReplicas": "2", "enableSlaveActingMaster": "true", "slaveReadEnable": "true"}
 SMALL_FILES = {"mappedFileSizeCommitLog": str(FILE_BYTES)}
 
@@ -58,6 +67,7 @@ class ClusterRoom:
     def __init__(self, words: Sequence[str]) -> None:
         self.lines: list[str] = []
         self._keys = USUAL | SMALL_FILES | dict(word.split("=") for word in words)
+        self._torn: dict[tuple[str, str], Any] = {}
         self._where: dict[tuple[str, int], str] = {}
         self._jobs = SimpleQueue[Job | None]()
         self._done = SimpleQueue[BaseException | None]()
@@ -77,7 +87,11 @@ class ClusterRoom:
             "delete": lambda words: self._change(RequestCode.DELETE_TOPIC_IN_BROKER, words[0], {"topic": words[1]}),
             "pull": self._pull,
             "address": self._address,
+            "torn": self._tear,
+            "whole": self._mend,
             "know": lambda words: self._know(),
+            "warnings": self._warnings,
+            "logs": lambda words: self._logs(),
             "topics": lambda words: self._topics(),
         }
         self.commands = {word: self._in_thread(command) for word, command in commands.items()}
@@ -143,7 +157,10 @@ class ClusterRoom:
         return self._brokers()[group, int(number or 0)]
 
     async def _ask(self, broker: Broker, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
-        return await self._client.invoke(broker.identity.address, request(code, ext, body), 20_000)
+        try:
+            return await self._client.invoke(broker.identity.address, request(code, ext, body), 20_000)
+        except ConnectionLostError:  # it was one to a process whose machine lost its power, and nobody heard of it
+            return await self._client.invoke(broker.identity.address, request(code, ext, body), 20_000)
 
     def _answered(self, who: str, answer: Command, more: str = "") -> None:
         code = ResponseCode(answer.code).name
@@ -194,12 +211,15 @@ class ClusterRoom:
 
     async def _lose(self, words: Sequence[str]) -> None:
         host, who, body = words
-        lost = found(self._broker(who), body)
+        lost = None if body == "last" else found(self._broker(who), body)
         await self._cluster.kill(host, power=True)
-        folder = f"/data/{who.replace(':', '-')}"
-        start = lost.physical_offset - lost.physical_offset % FILE_BYTES
-        at, disk = lost.physical_offset - start + 100, self._cluster.host(host).disk
-        disk.damage(f"{folder}/commitlog/{start:020d}", lambda data: data[:at] + bytes(300) + data[at + 300 :])
+        folder, disk = f"/data/{who.replace(':', '-')}", self._cluster.host(host).disk
+        if lost is None:
+            disk.remove(f"{folder}/commitlog/{max(disk.listdir(f'{folder}/commitlog'))}")
+        else:
+            start = lost.physical_offset - lost.physical_offset % FILE_BYTES
+            at = lost.physical_offset - start + 100
+            disk.damage(f"{folder}/commitlog/{start:020d}", lambda data: data[:at] + bytes(300) + data[at + 300 :])
         if disk.exists(f"{folder}/recovery.mark"):
             disk.remove(f"{folder}/recovery.mark")
 
@@ -219,15 +239,15 @@ class ClusterRoom:
         self._answered(who, await self._ask(self._broker(who), code, ext))
 
     async def _pull(self, words: Sequence[str]) -> None:
-        who, queue, offset = words
+        who, queue, offset, *commits = words
         ext = {
             "consumerGroup": "readers",
             "topic": TOPIC,
             "queueId": queue,
             "queueOffset": offset,
             "maxMsgNums": "32",
-            "sysFlag": SUSPEND_AND_SUBSCRIPTION,
-            "commitOffset": "0",
+            "sysFlag": str(SUSPEND_AND_SUBSCRIPTION | (COMMIT if commits else 0)),
+            "commitOffset": commits[1] if commits else "0",
             "suspendTimeoutMillis": "10000",
             "subscription": "*",
             "subVersion": "0",
@@ -241,6 +261,25 @@ class ClusterRoom:
 
     async def _address(self, words: Sequence[str]) -> None:
         self._cluster.network.alias(words[0], self._cluster.address(words[1]))
+
+    async def _tear(self, words: Sequence[str]) -> None:
+        broker, code = self._broker(words[0]), int(words[1])
+        self._torn[words[0], words[1]] = broker.server.handler(code)
+        broker.server.register(code, lambda connection, command: response(command, body=TORN))
+
+    async def _mend(self, words: Sequence[str]) -> None:
+        self._broker(words[0]).server.register(int(words[1]), self._torn.pop((words[0], words[1])))
+
+    async def _warnings(self, words: Sequence[str]) -> None:
+        answer = await self._ask(self._broker(words[0]), RequestCode.GET_BROKER_ROSTER, {})
+        self.lines += [f"{words[0]} warns: {each}" for each in loads(answer.body)["warnings"]] or [f"{words[0]}: none"]
+
+    async def _logs(self) -> None:
+        for (group, number), broker in sorted(self._brokers().items()):
+            end = broker.store.max_physical_offset
+            inside = f"at byte {end % FILE_BYTES} of file {end // FILE_BYTES + 1}"
+            border = f"where file {end // FILE_BYTES} does"
+            self.lines.append(f"{group}:{number}'s log ends {inside if end % FILE_BYTES else border}")
 
     async def _topics(self) -> None:
         for (group, number), broker in sorted(self._brokers().items()):

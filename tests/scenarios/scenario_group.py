@@ -234,7 +234,7 @@ class Group(Copies):
             broker.returning = handshake.begin(
                 Member(broker.broker_id, broker.address),
                 former,
-                lone=broker.memory.members is not None and len(former) <= 1,
+                lone=broker.memory.lone(broker.broker_id, total_replicas=len(self.brokers)),
                 now=self.now,
                 dropped=broker.presence.cause == absence.DROPPED,
                 patience_seconds=PATIENCE_SECONDS,
@@ -266,7 +266,7 @@ class Group(Copies):
         left = f" without {', '.join(map(str, state.given_up))}" if state.given_up else ""
         self.say(broker, f"online{left}")
         broker.late, broker.returning, broker.log_open = state.given_up, None, False
-        self._presence(broker, absence.Online())
+        self._presence(broker, absence.Online(heard=broker.answered))
 
     def _remind(self, broker: Broker, state: handshake.State) -> None:
         for member in state.told:
@@ -296,6 +296,7 @@ class Group(Copies):
         if state.phase is Phase.ASK_MEMBERS:
             answers = [self._server(broker, name) for name in self._names()]
             views = [each.members for each in answers if each is not None]
+            broker.answered = bool(views)
             if not views and self.servers:
                 return handshake.Failed("no name server answers")
             return handshake.Members(tuple({Member(*each) for view in views for each in view.items()}))

@@ -1,7 +1,7 @@
 """The commands of a group of brokers and its name servers, in scenario files.
 
 =================================  ======================================================================
-``group 3 servers 2``              a master 0 and slaves 1 and 2, name servers n1 and n2; nothing runs yet
+``group 3 servers 2``              a master 0, slaves 1 and 2 (totalReplicas=3), name servers n1 and n2; nothing runs
 ``group 2 servers 1 without 0``    the same, with ``enableSlaveActingMaster=false`` at member 0
 ``start 0 1``                      start these members, one after the other
 ``kill 0``                         end the process of a member; its connections end

@@ -42,6 +42,7 @@ class Broker:
     presence: absence.State = attrs.field(init=False)
     registration: registering.State = attrs.field(init=False)
     returning: handshake.State | None = None
+    answered: bool = False
     awaits_since: float | None = None
     late: tuple[Member, ...] = ()
     announced_at: float = -math.inf
