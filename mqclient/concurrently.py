@@ -21,7 +21,7 @@ import trio
 from understudy.mqclient.assigned import Batch
 from understudy.mqclient.consumption import Consumption
 from understudy.mqclient.errors import InvalidOptionError
-from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, checked_result
+from understudy.mqclient.listener import INTERRUPTS, ConsumeContext, ConsumeResult, PushConsumerOptions, checked_result
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.waiting_batches import WaitingBatches, Watchdog
 from understudy.runtime.clock import Clock
@@ -121,6 +121,11 @@ class Concurrently:
                         answer = await listener(part, context)
                     except Exception as error:
                         self._failed(error, work)
+                        return
+                    except INTERRUPTS as error:
+                        work.hold()
+                        consumption.interrupted(error, context)
+                        self._count(work)
                         return
                     good = (answer is None or answer is success) and context.succeeded is None
                     if work.waited or not good:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -10,7 +10,15 @@ from understudy.format.names import retry_topic
 from understudy.mqclient.assigned import AssignedQueue, Batch
 from understudy.mqclient.errors import ClientError, RecordDamagedError
 from understudy.mqclient.heartbeat import MessageModel
-from understudy.mqclient.listener import ConsumeContext, ConsumeResult, Listener, PushConsumerOptions, checked_result
+from understudy.mqclient.listener import (
+    INTERRUPTS,
+    ConsumeContext,
+    ConsumeResult,
+    Listener,
+    PushConsumerOptions,
+    checked_result,
+    tell_error,
+)
 from understudy.mqclient.locks import QueueLocks
 from understudy.mqclient.message import (
     DELAY,
@@ -52,6 +60,7 @@ class Consumption:
         options: PushConsumerOptions,
         offsets: OffsetStore,
         tasks: ShieldedTasks,
+        interrupted: Callable[[BaseException], None],
         tracer: Tracer | None = None,
     ) -> None:
         self.statistics = ConsumeStatistics(session.world.clock)
@@ -64,6 +73,8 @@ class Consumption:
         self._offsets = offsets
         self._tasks = tasks
         self._tracer = tracer
+        self._tell_interrupted = interrupted
+        self._interrupted = False
         self._producer: Producer | None = None
         self._together = trio.CapacityLimiter(options.consume_tasks)
 
@@ -76,6 +87,8 @@ class Consumption:
                 result = checked_result(await self.listener(messages, context))
             except Exception as error:
                 self.failed("listener failed", error, messages[0], context)
+            except INTERRUPTS as error:
+                self.interrupted(error, context)
         if scope.cancelled_caught:
             self.was_late(messages[0], context)
         good = result is ConsumeResult.SUCCESS
@@ -87,7 +100,7 @@ class Consumption:
         with self._tracer.consuming(messages) as consuming:
             try:
                 consuming.result = result = checked_result(await self._listener(messages, context))
-            except Exception:
+            except (Exception, *INTERRUPTS):
                 consuming.result = ConsumeResult.LATER
                 raise
         return result
@@ -108,11 +121,18 @@ class Consumption:
             context: of the batch.
         """
         log.error(what, exc=error, group=self._group, queue=context.queue, first=first.message_id, error=repr(error))
-        if self._options.on_error is not None:
-            try:
-                self._options.on_error(error, first)
-            except Exception as again:
-                log.error("on_error failed", exc=again, group=self._group, error=repr(again))
+        tell_error(self._options.on_error, error, first)
+
+    def interrupted(self, error: BaseException, context: ConsumeContext) -> None:
+        """Have the consumer closed, and *error* raised then: an interrupt of the program has hit a listener.
+
+        Args:
+            error: an interrupt.
+            context: of the batch that the listener has; it is tried again later.
+        """
+        log.warning("listener interrupted", group=self._group, queue=context.queue, error=repr(error))
+        self._interrupted = True
+        self._tell_interrupted(error)
 
     def refuses(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> bool:
         """Return whether one of *messages* cannot be read and the listener does not want such; tells of it."""
@@ -158,6 +178,8 @@ class Consumption:
     ) -> list[ReceivedMessage]:
         """Send *messages* back to the broker and return those that are off our hands; the rest is tried again here."""
         if self._options.model is MessageModel.BROADCASTING:
+            if self._interrupted:  # nobody else has them: they come again when this member is back
+                return []
             for message in messages:
                 log.warning("broadcast message dropped after a failure", group=self._group, id=message.message_id)
             return messages

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import trio
 
-from understudy.mqclient.listener import Role, check_listener
+from understudy.mqclient.listener import INTERRUPTS, Role, check_listener
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+@contextmanager
+def _as_errors() -> Iterator[None]:
+    """Let what would end a program be an error like any other: the thread of the client has others to serve."""
+    try:
+        yield
+    except INTERRUPTS as error:
+        raise RuntimeError(f"it was interrupted by {error!r}") from error
 
 
 def now(call: Callable[[], T]) -> Callable[[], Awaitable[T]]:
@@ -29,7 +39,10 @@ def in_threads(call: Callable[P, T], most: int, *, abandon: bool = False) -> Cal
     limiter = trio.CapacityLimiter(most)
 
     async def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await trio.to_thread.run_sync(partial(call, *args, **kwargs), limiter=limiter, abandon_on_cancel=abandon)
+        with _as_errors():
+            return await trio.to_thread.run_sync(
+                partial(call, *args, **kwargs), limiter=limiter, abandon_on_cancel=abandon
+            )
 
     return called
 
@@ -48,6 +61,7 @@ def in_loop(call: Callable[P, Coroutine[Any, Any, T]], role: Role) -> Callable[P
         except trio.Cancelled:
             future.cancel()
             raise
-        return future.result()
+        with _as_errors():
+            return future.result()
 
     return asked

@@ -19,6 +19,9 @@ from understudy.mqclient.options import at_least, topic_name
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import SessionOptions
 from understudy.mqclient.window import WindowLimits
+from understudy.runtime.log import get_logger
+
+log = get_logger("mqclient.listener")
 
 
 class ConsumeResult(Enum):
@@ -45,6 +48,10 @@ class ConsumeContext(msgspec.Struct):
     suspend_ms: float = 1_000
 
 
+OnError = Callable[[Exception, ReceivedMessage], None]
+"""Hears of what went wrong with a message. Must not wait."""
+INTERRUPTS = (KeyboardInterrupt, SystemExit)
+"""What ends the program also when it is raised while a listener runs: the consumer is closed first."""
 Listener = Callable[[Sequence[ReceivedMessage], ConsumeContext], Awaitable[ConsumeResult | None]]
 
 
@@ -103,7 +110,7 @@ class PushConsumerOptions:
     pull_retry_ms: float = attrs.field(default=3_000, validator=at_least(1))
     close_timeout_ms: float = attrs.field(default=5_000, validator=at_least(0))
     take_damaged: bool = False
-    on_error: Callable[[Exception, ReceivedMessage], None] | None = None
+    on_error: OnError | None = None
     enable_message_trace: bool = False
     trace_topic: str = attrs.field(default=TRACE_TOPIC, validator=topic_name)
     offset_folder: str = "rocketmq_offsets"
@@ -167,6 +174,21 @@ def checked_result(returned: object) -> ConsumeResult:
             "messages are tried again later"
         )
     return returned
+
+
+def tell_error(on_error: OnError | None, error: Exception, first: ReceivedMessage) -> None:
+    """Call *on_error*, if there is one; what it raises goes into the log.
+
+    Args:
+        on_error: of the options.
+        error: what went wrong.
+        first: the first message that it is about.
+    """
+    if on_error is not None:
+        try:
+            on_error(error, first)
+        except Exception as again:
+            log.error("on_error failed", exc=again, topic=first.topic, error=repr(again))
 
 
 def _is_async(listener: object, role: Role) -> bool:

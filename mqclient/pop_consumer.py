@@ -7,28 +7,25 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
-import trio
 
 from understudy.mqclient import pop as requests
 from understudy.mqclient.allocation import AVERAGELY
-from understudy.mqclient.errors import ClientError, InvalidMessageError
+from understudy.mqclient.errors import InvalidMessageError
 from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel
-from understudy.mqclient.listener import ConsumeResult, Role, check_listener, checked_result
+from understudy.mqclient.listener import OnError, Role, check_listener
 from understudy.mqclient.membership import Membership
-from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.options import at_least
+from understudy.mqclient.pop_listening import PopListener, PopListening
 from understudy.mqclient.popped import PoppedMessage, PopRequest
 from understudy.mqclient.session import Session, SessionOptions, open_session
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.background import bare_errors, open_shielded
-from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
-
-log = get_logger("mqclient.pop_consumer")
 
 MOST_MESSAGES = 32
 _GIVE_UP = -1
@@ -49,6 +46,11 @@ class PopConsumerOptions:
         retry_ms: of :func:`run_pop_listener`: when a message that failed comes again.
         max_reconsume_times: of :func:`run_pop_listener`: failures after which a message goes to the dead letter topic.
         pause_ms: of :func:`run_pop_listener`: pause after a pop that failed.
+        close_timeout_ms: of :func:`run_pop_listener`: how long its end waits for listeners.
+        take_damaged: of :func:`run_pop_listener`: give the listener also messages whose bytes cannot be read, with the
+            raw body and :attr:`~understudy.mqclient.message.ReceivedMessage.damage`; otherwise they count as failed.
+        on_error: of :func:`run_pop_listener`: called with what went wrong and the message: a listener that raised or
+            answered something else than it may; a message that cannot be read. Must not wait.
         session: see :class:`SessionOptions`.
     """
 
@@ -61,6 +63,9 @@ class PopConsumerOptions:
     retry_ms: int = attrs.field(default=10_000, validator=at_least(0))
     max_reconsume_times: int = attrs.field(default=16, validator=at_least(0))
     pause_ms: float = attrs.field(default=3_000, validator=at_least(1))
+    close_timeout_ms: float = attrs.field(default=5_000, validator=at_least(0))
+    take_damaged: bool = False
+    on_error: OnError | None = None
     session: SessionOptions = attrs.field(factory=SessionOptions)
 
 
@@ -82,6 +87,8 @@ class PopConsumer:
             session, group, ConsumeType.POP, MessageModel.CLUSTERING, options.consume_from, AVERAGELY, 20_000
         )
         self._turns: dict[str, int] = {}
+        self._listening: set[PopListening] = set()
+        self._listened = Signal()
 
     async def subscribe(self, subscriptions: Mapping[str, str]) -> None:
         """Say what is consumed: ``*`` or ``TagA || TagB`` by topic. Raises :class:`InvalidMessageError`."""
@@ -157,6 +164,24 @@ class PopConsumer:
         await self.session.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, ext)
         await self.ack(popped)
 
+    async def listen(self, listening: PopListening) -> None:
+        """Run *listening* until it is cancelled, or until this consumer is closed."""
+        self._listening.add(listening)
+        try:
+            await listening.run()
+        finally:
+            self._listening.discard(listening)
+            self._listened.set()
+
+    async def close(self) -> None:
+        """Stop what listens, wait a bounded time for that, and sign off."""
+        for listening in self._listening:
+            listening.stop()
+        with self.session.world.clock.move_on_after(self.options.close_timeout_ms / 1000):
+            while self._listening:
+                await self._listened.wait()
+        await self.session.sign_off(consumer_group=self.group)
+
 
 @asynccontextmanager
 async def open_pop_consumer(
@@ -185,79 +210,20 @@ async def open_pop_consumer(
             try:
                 yield consumer
             finally:
-                with world.clock.move_on_after(4) as scope:
+                with world.clock.move_on_after(chosen.close_timeout_ms / 1000 + 4) as scope:
                     scope.shield = True
-                    await session.sign_off(consumer_group=group)
-
-
-PopListener = Callable[[ReceivedMessage], Awaitable[ConsumeResult | None]]
-"""Consumes one message; returning nothing means success, raising means later."""
+                    await consumer.close()
 
 
 async def run_pop_listener(consumer: PopConsumer, listener: PopListener) -> None:
-    """Give what *consumer* subscribed to to *listener* until cancelled.
+    """Give what *consumer* subscribed to to *listener* until cancelled, or until the consumer's block is left.
 
     What it has consumed is acknowledged; what failed comes again after a while, and goes to the dead letter topic after
-    too many failures. What is being consumed when this is cancelled comes again when its time is over.
+    too many failures. Listeners that run when this is cancelled, or interrupted by Ctrl-C, have ``close_timeout_ms``;
+    what they do not consume by then comes again when its time is over.
 
     Raises:
         InvalidOptionError: the listener cannot be called as it will be.
     """
     check_listener(listener, Role.POP_LISTENER)
-    room = trio.Semaphore(consumer.options.consume_tasks)
-    async with trio.open_nursery() as nursery:
-        for topic in list(consumer.membership.subscriptions):
-            nursery.start_soon(_pop_topic, consumer, topic, listener, room)
-
-
-async def _pop_topic(consumer: PopConsumer, topic: str, listener: PopListener, room: trio.Semaphore) -> None:
-    """Keep one task for each broker that has *topic*."""
-    clock, running = consumer.session.world.clock, set[str]()
-    async with trio.open_nursery() as nursery:
-        while True:
-            try:
-                names = await consumer.brokers(topic)
-            except ClientError as error:
-                log.warning("no route to pop from yet", group=consumer.group, topic=topic, why=error)
-                names = []
-            for name in set(names) - running:
-                running.add(name)
-                nursery.start_soon(_pop_broker, consumer, topic, name, listener, room)
-            await clock.sleep(consumer.options.pause_ms / 1000)
-
-
-async def _pop_broker(
-    consumer: PopConsumer, topic: str, broker_name: str, listener: PopListener, room: trio.Semaphore
-) -> None:
-    clock = consumer.session.world.clock
-    async with trio.open_nursery() as nursery:
-        while True:
-            try:
-                popped = await consumer.pop(topic, broker_name=broker_name)
-            except ClientError as error:
-                log.warning("pop failed", group=consumer.group, topic=topic, broker=broker_name, why=error)
-                await clock.sleep(consumer.options.pause_ms / 1000)
-                continue
-            for each in popped:
-                await room.acquire()
-                nursery.start_soon(_consume, consumer, each, listener, room)
-
-
-async def _consume(consumer: PopConsumer, popped: PoppedMessage, listener: PopListener, room: trio.Semaphore) -> None:
-    message = popped.message
-    try:
-        try:
-            result = checked_result(await listener(message))
-        except Exception as error:
-            log.error("listener failed", exc=error, group=consumer.group, topic=message.topic, error=repr(error))
-            result = ConsumeResult.LATER
-        if result is not ConsumeResult.LATER:
-            await consumer.ack(popped)
-        elif message.reconsume_times >= consumer.options.max_reconsume_times:
-            await consumer.give_up(popped)
-        else:
-            await consumer.change_invisible(popped, consumer.options.retry_ms)
-    except ClientError as error:
-        log.warning("it comes again: the broker was not told", group=consumer.group, topic=message.topic, why=error)
-    finally:
-        room.release()
+    await consumer.listen(PopListening(consumer, listener))

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-import trio
-
 from understudy.mqclient.assigned import AssignedQueue
 from understudy.mqclient.client_requests import serve_requests
 from understudy.mqclient.concurrently import Concurrently
@@ -67,7 +65,9 @@ class PushConsumer:
         self.locks = QueueLocks(session, group)
         self.started_ms = session.world.clock.wall_ms()
         self.tracer = Tracer(session, group, options.trace_topic) if options.enable_message_trace else None
-        self.consumption = Consumption(session, group, listener, options, self.offsets, tasks, self.tracer)
+        self.consumption = Consumption(
+            session, group, listener, options, self.offsets, tasks, self._interrupted, self.tracer
+        )
         self._clock = session.world.clock
         self._tasks = tasks
         self._held: dict[MessageQueue, AssignedQueue] = {}
@@ -190,22 +190,28 @@ class PushConsumer:
 
     # --- the loops ---------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Consume for ever."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.session.refresh_routes)
-            nursery.start_soon(self.session.keep_alive)
-            nursery.start_soon(self.membership.run, lambda: list(self._held), self.revoke, self.take)
-            nursery.start_soon(self._persist_for_ever)
-            if self.tracer is not None:
-                nursery.start_soon(self.tracer.run)
-            if self._locking:
-                nursery.start_soon(self._renew_locks)
-            if not self.options.ordered:
-                several = Concurrently(self.consumption, self._batches, self.options, self._clock)
-                nursery.start_soon(several.watch)
-                for _ in range(self.options.consume_tasks):
-                    nursery.start_soon(several.run)
+    def start(self) -> None:
+        """Begin to consume. Each task is shielded alone: if one fails, the others have the end of the block as well."""
+        start_soon = self._tasks.start_soon
+        start_soon(self.session.refresh_routes)
+        start_soon(self.session.keep_alive)
+        start_soon(self.membership.run, lambda: list(self._held), self.revoke, self.take)
+        start_soon(self._persist_for_ever)
+        if self.tracer is not None:
+            start_soon(self.tracer.run)
+        if self._locking:
+            start_soon(self._renew_locks)
+        if not self.options.ordered:
+            several = Concurrently(self.consumption, self._batches, self.options, self._clock)
+            start_soon(several.watch)
+            for _ in range(self.options.consume_tasks):
+                start_soon(several.run)
+
+    def _interrupted(self, error: BaseException) -> None:
+        """Let no listener begin any more, and end the block by *error*; leaving it closes this consumer as ever."""
+        for assigned in self._held.values():
+            assigned.drop()
+        self._tasks.fail(error)
 
     async def _persist_for_ever(self) -> None:
         while True:
@@ -280,7 +286,7 @@ async def open_push_consumer(
             consumer.membership.subscribe_all(subscriptions)
             serve_requests(consumer)
             await consumer.membership.join()
-            tasks.start_soon(consumer.run)
+            consumer.start()
             try:
                 yield consumer
             finally:

@@ -39,6 +39,7 @@ class ShieldedTasks:
         self._nursery = nursery
         self._scopes: set[trio.CancelScope] = set()
         self._ended = False
+        self._failed = False
 
     def start_soon(self, run: Callable[..., Awaitable[object]], *args: object) -> None:
         """Run ``run(*args)`` beside the block, until it returns or the block has ended."""
@@ -53,6 +54,18 @@ class ShieldedTasks:
                 await run(*args)
             finally:
                 self._scopes.discard(scope)
+
+    def fail(self, error: BaseException) -> None:
+        """End the block by *error*: it is cancelled, and raises *error* when its clean-up is done.
+
+        Only the first one counts. The other tasks go on until then, as if the cancellation had come from outside.
+        """
+        if not self._failed:
+            self._failed = True
+            self._nursery.start_soon(self._raise, error)
+
+    async def _raise(self, error: BaseException) -> None:
+        raise error
 
     def cancel(self) -> None:
         """End all of them."""

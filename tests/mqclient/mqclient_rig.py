@@ -13,11 +13,13 @@ from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.producer import Producer
 from understudy.mqclient.push_consumer import PushConsumer
 from understudy.mqclient.queue import MessageQueue
+from understudy.remoting.codes import RequestCode
 from understudy.runtime.signal import Signal
 from understudy.testkit.waiting import until
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 TOPIC = "Orders"
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 
 
 class Basket:
@@ -63,3 +65,10 @@ async def send_numbered(producer: Producer, count: int, *, queue_id: int | None 
         queue = MessageQueue(TOPIC, "broker-a", queue_id) if queue_id is not None else None
         await producer.send(message(TOPIC, body.encode(), tag="TagA" if int(body[1:]) % 2 else "TagB"), queue=queue)
     return bodies
+
+
+async def send_undecodable(producer: Producer, body: bytes = b"no zlib at all") -> None:
+    """Send a message that says its body is compressed, which it is not."""
+    ext, _ = producer.outgoing.prepare(message(TOPIC, body), 0)
+    ext["f"] = "1"
+    await producer.delivery.send(message(TOPIC, body), RequestCode.SEND_MESSAGE_V2, (ext, body), queue=QUEUE)

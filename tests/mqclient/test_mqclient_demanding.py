@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 from mqclient_fake import FakeBroker, open_fake
-from mqclient_rig import FIRST, TOPIC, Basket, send_numbered
+from mqclient_rig import FIRST, QUEUE, TOPIC, Basket, send_numbered, send_undecodable
 
 from understudy.format.names import dead_letter_topic
 from understudy.mqclient.admin import topics
@@ -28,7 +28,6 @@ from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.records import LZ4, ZSTD
 from understudy.mqclient.session import SessionOptions
-from understudy.remoting.codes import RequestCode
 from understudy.runtime.background import open_shielded
 from understudy.runtime.world import World, real_world
 from understudy.testkit.local_cluster import LocalCluster
@@ -148,16 +147,6 @@ async def test_an_answer_that_a_listener_may_not_give_means_later_and_is_told(
 
 
 # --- damage ------------------------------------------------------------------------------------------------------
-
-
-async def send_undecodable(producer: Producer, body: bytes = b"no zlib at all") -> None:
-    """Send a message that says its body is compressed, which it is not."""
-    ext, _ = producer.outgoing.prepare(message(TOPIC, body), 0)
-    ext["f"] = "1"
-    await producer.delivery.send(message(TOPIC, body), RequestCode.SEND_MESSAGE_V2, (ext, body), queue=QUEUE)
-
-
-QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
