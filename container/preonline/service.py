@@ -144,7 +144,9 @@ class PreOnline:
             if state.phase is Phase.ASK_MASTER:
                 return await self._ask_master(state.target)
             return await self._await_following()
-        except (RemotingError, RefusedError, ValueError, OSError) as error:
+        except ValueError as error:
+            return Failed(f"what {state.target or 'a name server'} answered cannot be read: {error}")
+        except (RemotingError, RefusedError, OSError) as error:
             return Failed(str(error))
 
     async def _ask_members(self) -> Event:
