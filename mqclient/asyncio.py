@@ -29,6 +29,7 @@ from understudy.mqclient.producer import ProducerOptions, Select, SendResult, Se
 from understudy.mqclient.pull import PullResult
 from understudy.mqclient.pull_consumer import PullConsumerOptions
 from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.sends import Sends
 from understudy.mqclient.transactions import TransactionResult, TransactionState
 from understudy.runtime.portal import shared_portal
 from understudy.runtime.portal_asyncio import LoopCalls, opened
@@ -59,6 +60,7 @@ class Producer:
     def __init__(self, calls: LoopCalls, inner: trio_producer.Producer) -> None:
         self._call = calls.call
         self._inner = inner
+        self._sends = Sends(inner, calls.portal.after_this_look)
 
     async def send(
         self,
@@ -76,8 +78,9 @@ class Producer:
             select: chooses a queue from those of the topic.
             timeout_ms: for the whole send; that of the options if not given.
         """
-        send = partial(self._inner.send, message, queue=queue, select=select, timeout_ms=timeout_ms)
-        return await self._call(send)
+        if queue is None and select is None and timeout_ms is None:
+            return await self._call(self._inner.send, message, at_once=partial(self._sends.begin, message))
+        return await self._call(partial(self._inner.send, message, queue=queue, select=select, timeout_ms=timeout_ms))
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None

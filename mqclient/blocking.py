@@ -28,6 +28,7 @@ from understudy.mqclient.producer import ProducerOptions, Select, SendResult, Se
 from understudy.mqclient.pull import PullResult
 from understudy.mqclient.pull_consumer import PullConsumerOptions
 from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.sends import Sends
 from understudy.mqclient.transactions import TransactionResult, TransactionState
 from understudy.runtime.portal import Portal, shared_portal
 from understudy.runtime.portal_held import opened
@@ -58,6 +59,7 @@ class Producer:
     def __init__(self, portal: Portal, inner: trio_producer.Producer) -> None:
         self._portal = portal
         self._inner = inner
+        self._sends = Sends(inner, portal.after_this_look)
 
     def send(
         self,
@@ -75,6 +77,8 @@ class Producer:
             select: chooses a queue from those of the topic.
             timeout_ms: for the whole send; that of the options if not given.
         """
+        if queue is None and select is None and timeout_ms is None:
+            return self._portal.call(self._inner.send, message, at_once=partial(self._sends.begin, message))
         return self._portal.call(partial(self._inner.send, message, queue=queue, select=select, timeout_ms=timeout_ms))
 
     def send_batch(

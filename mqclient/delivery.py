@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import attrs
+
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.errors import (
     BrokerError,
@@ -40,6 +42,52 @@ TRY_ANOTHER = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
+
+
+@attrs.define
+class Course:
+    """How far one send has come.
+
+    Attributes:
+        message: for its topic, and for *select*.
+        code: what is asked of brokers.
+        prepared: header and body.
+        queue: the sender's choice, if any.
+        select: chooses for the sender, if he wants to.
+        limit_ms: for everything.
+        began: monotonic seconds.
+        attempts: how many brokers are asked at most.
+        asked: how many have been.
+        started: monotonic seconds of the last attempt.
+        last_broker: the group that was asked last.
+        last_error: why it did not store the message.
+        stored: what the last broker that stored it said.
+        doubtful: whether the topic's route is to be asked for before another attempt.
+    """
+
+    message: Message
+    code: RequestCode
+    prepared: Prepared
+    queue: MessageQueue | None
+    select: Select | None
+    limit_ms: float
+    began: float
+    attempts: int
+    asked: int = 0
+    started: float = 0.0
+    last_broker: str | None = None
+    last_error: Exception | None = None
+    stored: Stored | None = None
+    doubtful: bool = False
+
+    def end(self) -> Stored:
+        """Return what was stored last when no more brokers are asked, or raise why nothing was."""
+        if self.stored is not None:
+            return self.stored
+        if isinstance(self.last_error, BrokerError) and self.attempts == 1:
+            raise self.last_error
+        why = self.last_error or f"no time left of {self.limit_ms:g} ms"
+        raise SendFailedError(f"message for {self.message.topic} not sent: {why}") from self.last_error
 
 
 class Delivery:
@@ -98,10 +146,13 @@ class Delivery:
             if chosen not in queues:
                 raise InvalidMessageError(f"the selector returned {chosen}, which is no queue of topic {message.topic}")
             return chosen
-        chooser = self._choosers.get(message.topic)
+        return self._chosen(message.topic, queues, last_broker)
+
+    def _chosen(self, topic: str, queues: tuple[MessageQueue, ...], last_broker: str | None) -> MessageQueue:
+        chooser = self._choosers.get(topic)
         if chooser is None:
             start = self._session.world.random.randrange(len(queues))
-            chooser = self._choosers[message.topic] = QueueChooser(start)
+            chooser = self._choosers[topic] = QueueChooser(start)
         return chooser.choose(queues, self._health, self._clock.monotonic(), last_broker)
 
     async def send(
@@ -129,65 +180,111 @@ class Delivery:
             SendFailedError: no broker took it in time.
             ClientError: as :meth:`target`.
         """
-        limit_ms = self._options.send_timeout_ms if timeout_ms is None else timeout_ms
-        with self._clock.move_on_after(limit_ms / 1000) as scope:
-            return await self._send_in_time(message, code, prepared, queue, select, limit_ms)
-        assert scope.cancelled_caught
-        raise SendFailedError(f"message for {message.topic} not sent: no answer within {limit_ms:g} ms")
+        return await self.go_on(self.course(message, code, prepared, queue, select, timeout_ms))
 
-    async def _send_in_time(
+    def course(
         self,
         message: Message,
         code: RequestCode,
         prepared: Prepared,
-        queue: MessageQueue | None,
-        select: Select | None,
-        limit_ms: float,
-    ) -> Stored:
-        begin = self._clock.monotonic()
+        queue: MessageQueue | None = None,
+        select: Select | None = None,
+        timeout_ms: float | None = None,
+    ) -> Course:
+        """Return a send that begins now.
+
+        Args:
+            message: as of :meth:`send`.
+            code: what is asked of the broker.
+            prepared: header and body.
+            queue: see :meth:`target`.
+            select: see :meth:`target`.
+            timeout_ms: for everything; that of the options when ``None``.
+        """
+        limit_ms = self._options.send_timeout_ms if timeout_ms is None else timeout_ms
         attempts = 1 if queue is not None or select is not None else self._options.attempts
-        last_broker: str | None = None
-        last_error: Exception | None = None
-        stored: Stored | None = None
-        for attempt in range(attempts):
-            left_ms = limit_ms - (self._clock.monotonic() - begin) * 1000
-            if left_ms <= 0:
+        return Course(message, code, prepared, queue, select, limit_ms, self._clock.monotonic(), attempts)
+
+    async def go_on(self, course: Course) -> Stored:
+        """Try as many brokers as *course* has left; see :meth:`send`."""
+        left_seconds = course.limit_ms / 1000 - (self._clock.monotonic() - course.began)
+        if left_seconds > 0:
+            with self._clock.move_on_after(left_seconds):
+                return await self._go_on_in_time(course)
+        raise SendFailedError(f"message for {course.message.topic} not sent: no answer within {course.limit_ms:g} ms")
+
+    async def _go_on_in_time(self, course: Course) -> Stored:
+        while course.asked < course.attempts:
+            if course.doubtful:
+                course.doubtful = False
+                await self._session.renew_route(course.message.topic)
+            if course.limit_ms <= (self._clock.monotonic() - course.began) * 1000:
                 break
-            target = await self.target(message, queue, select, last_broker)
-            last_broker = target.broker_name
-            started = self._clock.monotonic()
-            left_ms = limit_ms - (started - begin) * 1000
-            if attempt + 1 < attempts and self._has_others(target):
-                left_ms /= attempts - attempt  # one that does not answer must leave some for the others
+            target = await self.target(course.message, course.queue, course.select, course.last_broker)
+            left_ms = self.attempt(course, target)
             try:
-                answer = await self.invoke(target, command_for(target, code, prepared), left_ms)
+                answer, address = await self._asked(target, command_for(target, course.code, course.prepared), left_ms)
             except NotConnectedError as error:
-                self._health.failed(target.broker_name, self._clock.monotonic())
-                last_error = error
-                await self._session.renew_route(message.topic)
-                continue
-            except BrokerError as error:
-                now = self._clock.monotonic()
-                if error.code not in TRY_ANOTHER:
-                    self._health.sent(target.broker_name, (now - started) * 1000, now)
-                    raise
+                self.unanswered(course, error)
+            else:
+                if self.answered(course, target, answer, address):
+                    break
+        if course.doubtful:
+            await self._session.renew_route(course.message.topic)  # for the next send
+        return course.end()
+
+    def known_target(self, topic: str) -> MessageQueue | None:
+        """Return the queue that a message for *topic* goes to next, ``None`` when a name server must be asked first."""
+        route = self._session.known_route(topic)
+        return None if route is None or not route.write_queues else self._chosen(topic, route.write_queues, None)
+
+    def attempt(self, course: Course, target: MessageQueue) -> float:
+        """Note that the broker of *target* is asked now; return for how many milliseconds it is waited for."""
+        course.asked += 1
+        course.last_broker = target.broker_name
+        course.started = self._clock.monotonic()
+        left_ms = course.limit_ms - (course.started - course.began) * 1000
+        if course.asked < course.attempts and self._has_others(target):
+            left_ms /= course.attempts - course.asked + 1  # one that does not answer must leave some for the others
+        return left_ms
+
+    def unanswered(self, course: Course, error: NotConnectedError) -> None:
+        """Note that the broker that was asked last did not answer, because of *error*."""
+        assert course.last_broker is not None  # noted by :meth:`attempt`
+        self._health.failed(course.last_broker, self._clock.monotonic())
+        course.last_error = error
+        course.doubtful = True
+
+    def answered(self, course: Course, target: MessageQueue, answer: Command, address: str) -> bool:
+        """Note what a broker has answered.
+
+        Args:
+            course: of the send.
+            target: what it was sent to.
+            answer: of the broker.
+            address: of the broker.
+
+        Returns:
+            Whether the send is over; else :meth:`go_on` is next.
+
+        Raises:
+            BrokerError: the message is refused for a reason that other brokers share.
+        """
+        now = self._clock.monotonic()
+        last = course.asked >= course.attempts
+        try:
+            accepted(answer, address, STATUS)
+        except BrokerError as error:
+            if error.code in TRY_ANOTHER:
                 self._health.failed(target.broker_name, now)
-                last_error = error
-                if not self._has_others(target):  # perhaps its group has another master by now
-                    await self._session.renew_route(message.topic)
-                continue
-            now = self._clock.monotonic()
-            self._health.sent(target.broker_name, (now - started) * 1000, now)
-            stored = answer, target
-            enough = answer.code == ResponseCode.SUCCESS or not self._options.retry_when_not_ok
-            if enough or attempt + 1 == attempts:
-                return stored
-        if stored is not None:
-            return stored
-        if isinstance(last_error, BrokerError) and attempts == 1:
-            raise last_error
-        why = last_error or f"no time left of {limit_ms:g} ms"
-        raise SendFailedError(f"message for {message.topic} not sent: {why}") from last_error
+                course.last_error = error
+                course.doubtful = not self._has_others(target)  # perhaps its group has another master by now
+                return last and not course.doubtful
+            self._health.sent(target.broker_name, (now - course.started) * 1000, now)
+            raise
+        self._health.sent(target.broker_name, (now - course.started) * 1000, now)
+        course.stored = answer, target
+        return last or answer.code == ResponseCode.SUCCESS or not self._options.retry_when_not_ok
 
     def _has_others(self, target: MessageQueue) -> bool:
         route = self._session.known_route(target.topic)
@@ -205,12 +302,16 @@ class Delivery:
             BrokerError: it refused.
             NotConnectedError: there is none, or it did not answer.
         """
+        answer, address = await self._asked(target, command, timeout_ms)
+        return accepted(answer, address, STATUS)
+
+    async def _asked(self, target: MessageQueue, command: Command, timeout_ms: float) -> tuple[Command, str]:
+        """Return the answer, whatever its code, and whose it is. Raises :class:`NotConnectedError`."""
         address = self._session.master_address(target.broker_name)
         try:
-            answer = await self._session.remoting.invoke(address, command, timeout_ms)
+            return await self._session.remoting.invoke(address, command, timeout_ms), address
         except RemotingError as error:
             raise NotConnectedError(str(error)) from error
-        return accepted(answer, address, STATUS)
 
 
 def command_for(target: MessageQueue, code: RequestCode, prepared: Prepared) -> Command:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from understudy.format.recall_handle import decode_handle
 from understudy.format.record import FLAG_TRANSACTION_PREPARED
 from understudy.format.unique_id import UniqueIds
-from understudy.mqclient.delivery import TRY_ANOTHER, Delivery, Select, command_for
+from understudy.mqclient.delivery import TRY_ANOTHER, Delivery, Select, Stored, command_for
 from understudy.mqclient.errors import (
     BrokerError,
     ClientError,
@@ -86,6 +86,16 @@ class Producer:
         stored = await self.delivery.send(
             message, RequestCode.SEND_MESSAGE_V2, prepared, queue=queue, select=select, timeout_ms=timeout_ms
         )
+        return self.sent(message, stored, began_ms)
+
+    def sent(self, message: Message, stored: Stored, began_ms: int) -> SendResult:
+        """Return what the sender of *message* is told, and trace it if that is wanted.
+
+        Args:
+            message: that was sent.
+            stored: where it is.
+            began_ms: wall time when it was to be sent.
+        """
         result = send_result(*stored, message.properties[UNIQUE_KEY])
         if self.tracer is not None:
             self.tracer.sent([message], result, began_ms)

@@ -126,6 +126,24 @@ class Connection:
             parts = (frame,) if isinstance(frame, (bytes, bytearray, memoryview)) else frame
             self._outbox.send(parts, sum(map(len, parts)))
 
+    def hold(self) -> bool:
+        """Keep what is written until :meth:`release` sends all of it at once; nothing may be awaited between the two.
+
+        Returns:
+            Whether it is so now; not when it is kept already, or the connection has ended.
+        """
+        if self._cork is not None or self.closed.is_set():
+            return False
+        self._cork, self._corked_bytes = [], 0
+        return True
+
+    def release(self) -> None:
+        """Send what was written since :meth:`hold`."""
+        cork, self._cork = self._cork, None
+        if cork:
+            self._last_active = self._clock.monotonic()
+            self._outbox.send(cork, self._corked_bytes)
+
     def respond(self, request: Command, answer: Command) -> None:
         """Send *answer* to *request*, unless the request was one-way."""
         if not request.flag & ONEWAY_BIT:

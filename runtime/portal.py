@@ -12,13 +12,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import trio
 
+from understudy.runtime.portal_jobs import AtOnce, FutureJob, Job, WaitingJob
 from understudy.runtime.signal import Signal
 
 T = TypeVar("T")
+
+
 _IDLE_MOST = 64
 """Tasks that wait for the next call; to begin a task costs more than to wake one."""
 
@@ -27,91 +31,12 @@ class PortalClosedError(RuntimeError):
     """The thread behind the portal has ended, or it is asked from that thread itself."""
 
 
-class Job:
-    """One call on its way through a portal; a subclass says whom to tell of its end.
-
-    Args:
-        call: an async function.
-        args: for it.
-        unclaimed: called in the portal's thread with what the call returned if whoever asked was cancelled before he
-            had it: as it returns, or before anything begins that was asked after the cancel. Must not raise.
-    """
-
-    __slots__ = ("args", "call", "gone", "result", "unclaimed", "worker")
-
-    def __init__(
-        self,
-        call: Callable[..., Awaitable[Any]],
-        args: tuple[object, ...],
-        unclaimed: Callable[[Any], None] | None = None,
-    ) -> None:
-        self.call = call
-        self.args = args
-        self.unclaimed = unclaimed
-        self.gone = False  # whoever asked does not wait any more; told and read in the portal's thread
-        self.result: Any = None
-        self.worker: _Worker | None = None  # that does it now
-
-    def give_back(self) -> None:
-        """Give what the call returned, if it has, to whoever takes what nobody claims. In the portal's thread."""
-        unclaimed, self.unclaimed = self.unclaimed, None
-        if unclaimed is not None and self.result is not None:
-            unclaimed(self.result)
-
-    def returned(self, result: Any) -> None:
-        """Called in the portal's thread with what the call returned; must not raise."""
-        raise AssertionError("a subclass says it")
-
-    def failed(self, error: BaseException) -> None:
-        """Called in the portal's thread with what it raised, ``CancelledError`` if it was cancelled; must not raise."""
-        raise AssertionError("a subclass says it")
-
-
-class _FutureJob(Job):
-    """Tells a future."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, call: Callable[..., Awaitable[Any]], args: tuple[object, ...], future: Future[Any]) -> None:
-        super().__init__(call, args)
-        self.future = future
-
-    def returned(self, result: Any) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_result(result)
-
-    def failed(self, error: BaseException) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
-
-
-class _WaitingJob(Job):
-    """Wakes a thread that waits; much cheaper than a future."""
-
-    __slots__ = ("done", "error")
-
-    def __init__(
-        self, call: Callable[..., Awaitable[Any]], args: tuple[object, ...], unclaimed: Callable[[Any], None] | None
-    ) -> None:
-        super().__init__(call, args, unclaimed)
-        self.done = threading.Lock()
-        self.done.acquire()
-        self.error: BaseException | None = None
-
-    def returned(self, result: Any) -> None:
-        self.done.release()
-
-    def failed(self, error: BaseException) -> None:
-        self.error = error
-        self.done.release()
-
-
-class _Worker:
+class Worker:
     """A task of the portal and the job that it does, if any; made in that task."""
 
     __slots__ = ("_idle", "job", "scope", "task")
 
-    def __init__(self, job: Job, idle: list[_Worker]) -> None:
+    def __init__(self, job: Job, idle: list[Worker]) -> None:
         self.job: Job | None = job
         self.scope = trio.CancelScope()
         self.task = trio.lowlevel.current_task()
@@ -135,8 +60,10 @@ class Portal:
         self._over = False
         self._asked: deque[tuple[Callable[[Job], None], Job]] = deque()
         self._woken = False  # whether the thread will look for what is asked
-        self._workers: set[_Worker] = set()
-        self._idle: list[_Worker] = []
+        self._workers: set[Worker] = set()
+        self._idle: list[Worker] = []
+        self._without_task: set[Job] = set()
+        self._begun: list[Callable[[], None]] = []
         self._afterwards: list[Callable[[], None]] = []
         self._turn_over = Signal()
 
@@ -173,20 +100,27 @@ class Portal:
             PortalClosedError: nothing runs any more.
         """
         future: Future[T] = Future()
-        job = _FutureJob(call, args, future)
+        job = FutureJob(call, args, future)
         future.add_done_callback(lambda done: self.cancel(job) if done.cancelled() else None)
         self.start(job)
         return future
 
-    def call(self, call: Callable[..., Awaitable[T]], *args: object, unclaimed: Callable[[T], None] | None = None) -> T:
+    def call(
+        self,
+        call: Callable[..., Awaitable[T]],
+        *args: object,
+        unclaimed: Callable[[T], None] | None = None,
+        at_once: AtOnce | None = None,
+    ) -> T:
         """Run ``call(*args)`` and wait for its result; an interrupt of the caller cancels it. Raises what it raises.
 
         Args:
             call: an async function.
             args: for it.
             unclaimed: see :class:`Job`.
+            at_once: see :class:`Job`.
         """
-        job = _WaitingJob(call, args, unclaimed)
+        job = WaitingJob(call, args, unclaimed, at_once)
         self.start(job)
         try:
             job.done.acquire()
@@ -220,6 +154,10 @@ class Portal:
         self._afterwards.append(call)
         self._turn_over.set()
 
+    def after_this_look(self, call: Callable[[], None]) -> None:
+        """Call *call* once all that was asked for together has begun. Only while a call is begun without a task."""
+        self._begun.append(call)
+
     def cancel(self, job: Job) -> None:
         """Cancel *job* if it has not ended; it is told as any end is. What it returned is unclaimed."""
         self._ask(self._cancel, job)
@@ -246,8 +184,17 @@ class Portal:
         while self._asked:
             what, job = self._asked.popleft()
             what(job)
+        while self._begun:
+            self._begun.pop()()
 
     def _begin(self, job: Job) -> None:
+        at_once, job.at_once = job.at_once, None
+        if at_once is not None and not job.gone:
+            with suppress(Exception):  # the task raises it, too
+                job.give_up = at_once(partial(self._told, job))
+            if job.give_up is not None:
+                self._without_task.add(job)
+                return
         if self._idle:
             worker = self._idle.pop()
             worker.job = job
@@ -258,9 +205,31 @@ class Portal:
         else:
             self._nursery.start_soon(self._work, job)
 
+    def _told(
+        self,
+        job: Job,
+        result: Any = None,
+        *,
+        error: BaseException | None = None,
+        rest: Callable[[], Awaitable[Any]] | None = None,
+    ) -> None:
+        self._without_task.discard(job)
+        job.give_up = None
+        if rest is not None:
+            job.call, job.args = rest, ()
+            self._begin(job)
+        elif error is not None:
+            job.failed(error)
+        else:
+            job.result = result
+            job.returned(result)
+
     def _cancel(self, job: Job) -> None:
         job.gone = True  # it may not have begun
-        if job.worker is not None:
+        if job.give_up is not None:
+            job.give_up()
+            self._told(job, error=CancelledError())
+        elif job.worker is not None:
             job.worker.scope.cancel()
         else:
             job.give_back()
@@ -277,6 +246,8 @@ class Portal:
             for worker in list(self._workers):  # only if the event loop itself has failed
                 if worker.job is not None:
                     worker.job.failed(CancelledError())
+            for job in list(self._without_task):
+                self._told(job, error=CancelledError())
             self._refuse()
 
     def _refuse(self) -> None:
@@ -306,7 +277,7 @@ class Portal:
             self._nursery.cancel_scope.cancel()
 
     async def _work(self, first: Job) -> None:
-        worker = first.worker = _Worker(first, self._idle)
+        worker = first.worker = Worker(first, self._idle)
         self._workers.add(worker)
         try:
             while worker.job is not None or len(self._idle) < _IDLE_MOST:

@@ -9,8 +9,9 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from understudy.runtime.portal import Job, Portal, PortalClosedError
+from understudy.runtime.portal import Portal, PortalClosedError
 from understudy.runtime.portal_held import Held
+from understudy.runtime.portal_jobs import AtOnce, Job
 
 T = TypeVar("T")
 
@@ -25,10 +26,11 @@ class _LoopJob(Job):
         call: Callable[..., Awaitable[Any]],
         args: tuple[object, ...],
         unclaimed: Callable[[Any], None] | None,
+        at_once: AtOnce | None,
         calls: LoopCalls,
         future: asyncio.Future[Any],
     ) -> None:
-        super().__init__(call, args, unclaimed)
+        super().__init__(call, args, unclaimed, at_once)
         self.calls = calls
         self.future = future
 
@@ -48,17 +50,24 @@ class LoopCalls:
     Args:
         portal: where the calls run.
         loop: where they are awaited.
+
+    Attributes:
+        portal: see above.
     """
 
     def __init__(self, portal: Portal, loop: asyncio.AbstractEventLoop) -> None:
-        self._portal = portal
+        self.portal = portal
         self._loop = loop
         self._ended: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._told = False  # whether the loop will look for what has ended
         self._asked: list[_LoopJob] = []
 
     async def call(
-        self, call: Callable[..., Awaitable[T]], *args: object, unclaimed: Callable[[T], None] | None = None
+        self,
+        call: Callable[..., Awaitable[T]],
+        *args: object,
+        unclaimed: Callable[[T], None] | None = None,
+        at_once: AtOnce | None = None,
     ) -> T:
         """Run ``call(*args)`` in the portal and return its result; to cancel the awaiting task cancels it.
 
@@ -68,16 +77,17 @@ class LoopCalls:
             call: an async function.
             args: for it.
             unclaimed: see :class:`~understudy.runtime.portal.Job`.
+            at_once: see :class:`~understudy.runtime.portal.Job`.
         """
         future: asyncio.Future[T] = self._loop.create_future()
-        job = _LoopJob(call, args, unclaimed, self, future)
+        job = _LoopJob(call, args, unclaimed, at_once, self, future)
         self._asked.append(job)
         if len(self._asked) == 1:
             self._loop.call_soon(self._ask)
         try:
             return await future
         except asyncio.CancelledError:
-            self._portal.cancel(job)
+            self.portal.cancel(job)
             raise
 
     def _ask(self) -> None:
@@ -86,7 +96,7 @@ class LoopCalls:
         if not jobs:
             return
         try:
-            self._portal.start(*jobs)
+            self.portal.start(*jobs)
         except PortalClosedError as error:
             for job in jobs:
                 job.future.set_exception(error)
@@ -103,7 +113,7 @@ class LoopCalls:
         self._ended.append((future, result, error))
         if not self._told:
             self._told = True
-            self._portal.after_this_turn(self._wake)
+            self.portal.after_this_turn(self._wake)
 
     def _wake(self) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import trio.testing
 
 from understudy.runtime.portal import Portal, PortalClosedError
 from understudy.runtime.portal_asyncio import LoopCalls
+from understudy.runtime.portal_jobs import Told
 
 
 async def double(number: int) -> int:
@@ -242,3 +244,101 @@ def test_what_a_call_returned_to_nobody_is_given_back_before_the_next_call_begin
 
     with Portal() as portal:
         asyncio.run(main(portal))
+
+
+# --- calls without a task ----------------------------------------------------------------------------------------
+
+
+class Rows:
+    """Begins calls without a task, and keeps whom to tell."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.begun = threading.Semaphore(0)
+        self.given_up = threading.Event()
+
+    def begin(self, told: Told) -> Callable[[], None] | None:
+        self.told.append(told)
+        self.begun.release()
+        return self.given_up.set
+
+
+async def tell_in_portal(told: Told, what: dict[str, Any]) -> None:
+    told(**what)
+
+
+async def never_called() -> int:
+    raise AssertionError("it was begun without a task")
+
+
+def test_a_call_without_a_task_ends_as_it_is_told() -> None:
+    rows = Rows()
+    with Portal() as portal, ThreadPoolExecutor(1) as thread:
+
+        def ask() -> int:
+            return portal.call(never_called, at_once=rows.begin)
+
+        for tell, wanted in [({"result": 3}, 3), ({"rest": lambda: double(4)}, 8)]:
+            asked = thread.submit(ask)
+            rows.begun.acquire()
+            portal.call(tell_in_portal, rows.told[-1], tell)
+            assert asked.result(20) == wanted
+        for tell in ({"error": KeyError("as it is")}, {"rest": fail}):
+            asked = thread.submit(ask)
+            rows.begun.acquire()
+            portal.call(tell_in_portal, rows.told[-1], tell)
+            with pytest.raises(KeyError, match="as it is"):
+                asked.result(20)
+    assert not rows.given_up.is_set()
+
+
+@pytest.mark.parametrize("refuses", [lambda told: None, lambda told: {}["missing"]], ids=["declines", "raises"])
+def test_a_task_does_what_is_not_begun_without_one(refuses: Any) -> None:
+    with Portal() as portal:
+        assert portal.call(double, 5, at_once=refuses) == 10
+
+
+def test_all_that_was_asked_for_together_has_begun_before_what_comes_after() -> None:
+    order: list[str] = []
+
+    def begin(name: str, told: Told) -> None:
+        order.append(name)
+        if name == "first":
+            portal.after_this_look(lambda: order.append("after"))
+
+    async def main() -> None:
+        calls = LoopCalls(portal, asyncio.get_running_loop())
+        names = ["first", "second", "third"]
+        await asyncio.gather(*(calls.call(double, 1, at_once=partial(begin, name)) for name in names))
+
+    with Portal() as portal:
+        asyncio.run(main())
+    assert order == ["first", "second", "third", "after"]
+
+
+def test_a_cancelled_call_without_a_task_is_given_up() -> None:
+    rows = Rows()
+
+    async def main() -> None:
+        calls = LoopCalls(portal, asyncio.get_running_loop())
+        task = asyncio.create_task(calls.call(never_called, at_once=rows.begin))
+        await asyncio.to_thread(rows.begun.acquire)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with Portal() as portal:
+        asyncio.run(main())
+        portal.call(trio.lowlevel.checkpoint)
+        assert rows.given_up.is_set()
+        assert not portal._without_task
+
+
+def test_the_end_of_the_portal_ends_calls_without_a_task() -> None:
+    rows = Rows()
+    with ThreadPoolExecutor(1) as thread:
+        with Portal() as portal:
+            asked = thread.submit(lambda: portal.call(never_called, at_once=rows.begin))
+            rows.begun.acquire()
+        with pytest.raises(CancelledError):
+            asked.result(20)
