@@ -103,7 +103,7 @@ class PopConsumer:
     async def pop(
         self, topic: str, *, broker_name: str | None = None, hold_ms: int | None = None, max_messages: int | None = None
     ) -> list[PoppedMessage]:
-        """Return messages of *topic*, none when there are none.
+        """Return messages of *topic*, none when there are none; one whose bytes cannot be read says so (``damage``).
 
         Args:
             topic: one that was subscribed to.

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import attrs
 
-from understudy.format.receipts import RECEIPT, Receipt, ReceiptError, read_receipt, retry_mark, starts_of, topic_of
+from understudy.format.receipts import (
+    NORMAL,
+    RECEIPT,
+    Receipt,
+    ReceiptError,
+    read_receipt,
+    retry_mark,
+    starts_of,
+    topic_of,
+)
 from understudy.mqclient.errors import RecordDamagedError
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.records import decode_records
@@ -117,12 +126,25 @@ def popped_messages(wanted: PopRequest, answer: Command, *, inflate: bool = True
     try:
         starts = starts_of(header.get("startOffsetInfo") or "")
         times = int(header["popTime"]), int(header["invisibleTime"]), int(header["reviveQid"])
+        messages = decode_records(answer.body, wanted.broker_name, keep_damaged=True, inflate=inflate)
+        for message in messages:
+            if not message.stored_topic:
+                _name(message, starts, wanted)
         return [
             PoppedMessage(message, _receipt(message, starts, times, wanted.broker_name), wanted.group)
-            for message in decode_records(answer.body, wanted.broker_name, keep_damaged=True, inflate=inflate)
+            for message in messages
         ]
     except (KeyError, ValueError) as error:
         raise RecordDamagedError(f"the answer to a pop at {wanted.broker_name} has no handles: {error!r}") from None
+
+
+def _name(message: ReceivedMessage, starts: dict[tuple[str, int], int], wanted: PopRequest) -> None:
+    """Give a message whose own topic cannot be read the one it was popped from: else nobody can acknowledge it."""
+    queue_id, offset = message.queue_id, message.queue_offset
+    begun = {mark: start for (mark, queue), start in starts.items() if queue == queue_id and start <= offset}
+    mark = max(begun, key=begun.__getitem__, default=NORMAL)  # several only if a retry topic came in the same answer
+    message.topic = wanted.subscription.topic
+    message.stored_topic = topic_of(mark, wanted.group, message.topic)
 
 
 def _receipt(

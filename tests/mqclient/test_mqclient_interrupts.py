@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -14,10 +15,11 @@ import pytest
 import trio
 from mqclient_rig import FIRST, TOPIC, Basket
 
+from understudy.mqclient import asyncio as aio
 from understudy.mqclient import blocking
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage, message
-from understudy.mqclient.producer import Producer
+from understudy.mqclient.producer import Producer, SendStatus
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.runtime.world import World
@@ -89,6 +91,21 @@ async def test_the_code_of_a_pop_listener_is_interrupted_and_the_others_have_the
     said = await interrupted("trio_pop", "own", cluster.namesrv_address)
     assert sorted(said[:3]) == ["acknowledged m0", "finished m0", "later m1"]
     assert said[3:] == ["signed off", "left", "interrupted"]
+
+
+def test_an_interrupt_of_an_asyncio_loop_ends_no_other_client() -> None:
+    async def main(servers: str) -> None:
+        async def listen(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+            raise KeyboardInterrupt  # as asyncio raises for the second Ctrl-C
+
+        async with aio.open_push_consumer(servers, "cg", {TOPIC: "*"}, listen, PushConsumerOptions(consume_from=FIRST)):
+            await asyncio.Event().wait()
+
+    with blocking_testkit.local_cluster() as cluster, blocking.open_producer(cluster.namesrv_address, "pg") as producer:
+        producer.send(message(TOPIC, b"x"))
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(main(cluster.namesrv_address))
+        assert producer.send(message(TOPIC, b"y")).status is SendStatus.OK
 
 
 def test_a_listener_in_a_thread_that_exits_has_failed_and_ends_no_client_but_its_own_call() -> None:

@@ -10,7 +10,11 @@ import pytest
 from understudy.format import record
 from understudy.mqclient.errors import RecordDamagedError
 from understudy.mqclient.message import ReceivedMessage
+from understudy.mqclient.popped import PopRequest, popped_messages
 from understudy.mqclient.records import decode_records
+from understudy.mqclient.subscription import Subscription
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request, response
 
 HOST = record.encode_host("127.0.0.1", 10911)
 HOST6 = record.encode_host("::1", 10911)
@@ -99,3 +103,23 @@ def test_damage_after_damage_leaves_the_neighbours() -> None:
 def test_a_wrong_length_is_never_kept(cut: int) -> None:
     with pytest.raises(RecordDamagedError, match=r"length|no record"):
         decode_records(stored(0) + stored(1)[:-cut], "b", keep_damaged=True)
+
+
+@pytest.mark.parametrize(
+    ("starts", "mark", "topic"),
+    [
+        ("0 7 0", "0", "Topic"),
+        ("1 7 0;0 6 0", "1", "%RETRY%g_Topic"),
+        ("2 7 0", "2", "%RETRY%g+Topic"),
+        ("0 7 5;1 7 0", "1", "%RETRY%g_Topic"),  # the other queue of this id began behind it
+    ],
+)
+def test_a_popped_message_whose_topic_cannot_be_read_can_be_acknowledged(starts: str, mark: str, topic: str) -> None:
+    ext = {"startOffsetInfo": starts, "popTime": "1000", "invisibleTime": "60000", "reviveQid": "3"}
+    asked = request(RequestCode.POP_MESSAGE)
+    body = stored(1, topic="?", properties=b"\xff\xfe")
+    wanted = PopRequest("g", Subscription("Topic", "*", 0), "b")
+    (popped,) = popped_messages(wanted, response(asked, 0, None, ext, body))
+    assert popped.message.damage and popped.message.body == body
+    assert (popped.message.topic, popped.stored_topic, popped.receipt.retry) == ("Topic", topic, mark)
+    assert (popped.fields["topic"], popped.fields["queueId"], popped.fields["offset"]) == (topic, 7, 1)
