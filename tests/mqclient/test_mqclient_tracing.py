@@ -50,7 +50,7 @@ from understudy.remoting.command import Command, response
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import until
 
-TRACED = ProducerOptions(enable_message_trace=True)
+TRACED = ProducerOptions(enable_message_trace=True, send_timeout_ms=20_000)
 # What the Java client 5.4.0 wrote about one message.
 SENT = (
     "Pub\x011795422759128\x01DefaultRegion\x01gp\x01t\x01FD757D4E0E2F2A732140D70000\x01tag\x01thekey\x01"

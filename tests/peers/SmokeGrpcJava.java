@@ -222,6 +222,10 @@ public class SmokeGrpcJava {
                 }
             }
             List<String> bodies = received(consumer, 2, LIMIT_MS);
+            long end = System.currentTimeMillis() + LIMIT_MS;
+            while (asked.size() < 2 && System.currentTimeMillis() < end) {
+                Thread.sleep(50);  // the one to be rolled back may be asked about last
+            }
             return bodies + " " + new java.util.TreeSet<>(asked);
         }
     }
