@@ -70,10 +70,11 @@ class ParkedPull:
     Attributes:
         queue: where it is parked.
         ready: whether it only waits to be answered.
-        begun: false while nothing of it was done: when it leaves, it is a pull that has just come.
+        stood: of a pull of which nothing was done: what its group had committed when it came, -1 for nothing. When it
+            leaves, it is a pull that has just come, but what it commits is of then. ``None``: it was begun.
     """
 
-    __slots__ = ("begun", "command", "connection", "number", "queue", "ready", "size_bytes", "wanted")
+    __slots__ = ("command", "connection", "number", "queue", "ready", "size_bytes", "stood", "wanted")
 
     def __init__(self, connection: Connection, command: Command, wanted: Wanted, header_bytes: int = 0) -> None:
         self.connection = connection
@@ -85,7 +86,7 @@ class ParkedPull:
         self.number = 0
         self.queue: TopicQueue = ("", 0)
         self.ready = False
-        self.begun = True
+        self.stood: int | None = None
 
 
 class WaitingHere:

@@ -126,11 +126,17 @@ class PullProcessor:
             connection.write(answer)
 
     def _again(self, parked: ParkedPull) -> list[Buffer] | None:
-        new = not parked.begun
-        return self._pull(parked.connection, parked.command, new, asked=new, known=parked.wanted)
+        stood = parked.stood
+        return self._pull(parked.connection, parked.command, stood is not None, stood=stood, known=parked.wanted)
 
     def _pull(
-        self, connection: Connection, command: Command, may_wait: bool, *, asked: bool = False, known: Wanted = None
+        self,
+        connection: Connection,
+        command: Command,
+        may_wait: bool,
+        *,
+        stood: int | None = None,
+        known: Wanted = None,
     ) -> list[Buffer] | None:
         ext = command.ext
         try:
@@ -181,7 +187,7 @@ class PullProcessor:
         if before_ms > self._presence.readable_until_ms:
             # Differs because the reference gives out messages whose commit may reach nobody.
             if may_wait and sys_flag & COMMIT_OFFSET:
-                self._commit(ext, group, topic, queue_id, self._store.max_queue_offset(topic, queue_id))
+                self._commit(ext, group, topic, queue_id, self._store.max_queue_offset(topic, queue_id), stood)
             if may_wait and sys_flag & SUSPEND:
                 self._waits.park(connection, command, ext, topic, queue_id, filtered)
                 return None
@@ -189,9 +195,9 @@ class PullProcessor:
             answer = _EXT % (row.broker_id, row.sys_flag, offset, high, low, topic_row.sys_flag)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ISOLATED)]
         if self._first_reads.active and self._first_reads.must_wait(group, topic, queue_id, offset):
-            if may_wait and not asked:
+            if may_wait and stood is None:
                 parked = ParkedPull(connection, command, filtered, held_bytes(command))
-                parked.begun = False
+                parked.stood = self._offsets.query(group, topic, queue_id)
                 self._waits.keep(parked, (topic, queue_id), ANSWER_MS)
                 return None
             answer = _EXT % (row.broker_id, row.sys_flag, offset, offset, 0, topic_row.sys_flag)
@@ -227,7 +233,7 @@ class PullProcessor:
         status = found.status
         offsets.record_pull(group, topic, queue_id, found.next_begin_offset)
         if may_wait and sys_flag & COMMIT_OFFSET:
-            self._commit(ext, group, topic, queue_id, found.max_offset)
+            self._commit(ext, group, topic, queue_id, found.max_offset, stood)
         suggested = row.broker_id
         if found.suggest_slave and config.slave_read_enable:
             suggested = row.which_broker_when_consume_slowly
@@ -274,11 +280,13 @@ class PullProcessor:
         )
         return [reply_head(command.opaque or 0, code, answer, 0, status.value.encode())]
 
-    def _commit(self, ext: dict[str, str], group: str, topic: str, queue_id: int, end: int) -> None:
+    def _commit(self, ext: dict[str, str], group: str, topic: str, queue_id: int, end: int, stood: int | None) -> None:
         try:
             offset = int(ext.get("commitOffset") or -1)
         except ValueError:
             return
+        if stood is not None and self._offsets.query(group, topic, queue_id) != stood:
+            return  # the group has committed again while this pull waited: that one is newer
         # Nearly always it is an offset of the queue as it is.
         if 0 <= offset <= end or commit_refusal(offset, end, is_slave=self._identity.role.is_slave) is None:
             offsets = self._offsets

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import trio
 from slave_rig import open_pair, run
 
 from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
-from understudy.remoting.codes import RequestCode
+from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.testkit.first_pull import first_pull
 from understudy.testkit.waiting import until
 
@@ -87,6 +88,41 @@ def test_a_commit_inside_a_pull_at_a_slave_reaches_its_master() -> None:
             committing = {**first_pull("orders"), "sysFlag": "5", "commitOffset": "5"}
             assert (await pair.ask(pair.slave, RequestCode.PULL_MESSAGE, committing)).code == 0
             await until(lambda: pair.master.offsets.query("readers", "orders", 0) == 5, 5)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "stands"),
+    [
+        pytest.param(None, 5, id="the pull's own commit counts"),
+        pytest.param(7, 7, id="the group went on"),
+        pytest.param(4, 4, id="the group was set back"),
+    ],
+)
+def test_a_commit_inside_a_pull_that_waits_is_as_old_as_the_pull(meanwhile: int | None, stands: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await pair.in_step(40, 3)
+            # given a master that falls silent, so that a pull at the slave waits for what it says of the group
+            pair.cluster.network.cut(pair.cluster.address("c1"), pair.cluster.address("c2"))
+            committing = {**first_pull("orders"), "sysFlag": "5", "queueOffset": "5", "commitOffset": "5"}
+            answered: list[int] = []
+
+            async def pull() -> None:
+                answered.append((await pair.ask(pair.slave, RequestCode.PULL_MESSAGE, committing)).code)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(pull)
+                await trio.sleep(0.3)
+                assert pair.slave.offsets.query("readers", "orders", 0) == 3
+                assert answered == []
+                # when the group commits again before that is over
+                if meanwhile is not None:
+                    await pair.commit(meanwhile, broker=pair.slave)
+            # then the newest commit stands
+            assert answered == [ResponseCode.SUCCESS]
+            assert pair.slave.offsets.query("readers", "orders", 0) == stands
 
     run(scenario)
 
