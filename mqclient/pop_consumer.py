@@ -48,7 +48,8 @@ class PopConsumerOptions:
         pause_ms: of :func:`run_pop_listener`: pause after a pop that failed.
         close_timeout_ms: of :func:`run_pop_listener`: how long its end waits for listeners.
         take_damaged: of :func:`run_pop_listener`: give the listener also messages whose bytes cannot be read, with the
-            raw body and :attr:`~understudy.mqclient.message.ReceivedMessage.damage`; otherwise they count as failed.
+            raw body and :attr:`~understudy.mqclient.message.ReceivedMessage.damage`; otherwise they count as failed,
+            and go to the dead letter topic at once when messages are popped *in_order*.
         on_error: of :func:`run_pop_listener`: called with what went wrong and the message: a listener that raised or
             answered something else than it may; a message that cannot be read. Must not wait.
         session: see :class:`SessionOptions`.

@@ -110,8 +110,11 @@ class PopListening:
             self._ended.set()
             self._room.release()
 
+    def _refuses(self, message: ReceivedMessage) -> bool:
+        return bool(message.damage) and not self._options.take_damaged
+
     async def _ask(self, message: ReceivedMessage, tasks: ShieldedTasks) -> ConsumeResult:
-        if message.damage and not self._options.take_damaged:
+        if self._refuses(message):
             where = f"queue {message.queue_id} of {message.topic} at {message.broker_name}, {message.queue_offset}"
             self._failed("message cannot be read", RecordDamagedError(f"{where}: {message.damage}"), message)
             return ConsumeResult.LATER
@@ -132,7 +135,9 @@ class PopListening:
     async def _settle(self, popped: PoppedMessage, result: ConsumeResult) -> None:
         if result is not ConsumeResult.LATER:
             await self._consumer.ack(popped)
-        elif popped.message.reconsume_times >= self._options.max_reconsume_times:
+        elif popped.message.reconsume_times >= self._options.max_reconsume_times or (
+            self._options.in_order and self._refuses(popped.message)  # it would hold up those behind it
+        ):
             await self._consumer.give_up(popped)
         else:
             await self._consumer.change_invisible(popped, self._options.retry_ms)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import pytest
 import trio
-from mqclient_rig import TOPIC, send_numbered, send_undecodable
+from mqclient_rig import QUEUE, TOPIC, send_numbered, send_undecodable
 
 from understudy.format.names import dead_letter_topic
 from understudy.mqclient import asyncio as aio
@@ -59,6 +59,27 @@ async def test_a_body_that_cannot_be_read_is_not_given_to_the_listener_and_becom
         nursery.cancel_scope.cancel()
     assert sorted(got) == [b"after", b"before"]
     assert len(told) == 1 and told[0].startswith("no zlib at all: ") and "cannot be inflated" in told[0]
+
+
+async def test_a_body_that_cannot_be_read_holds_up_nobody_who_pops_in_order(
+    cluster: LocalCluster, producer: Producer, world: World
+) -> None:
+    await send_undecodable(producer)
+    await producer.send(message(TOPIC, b"after"), queue=QUEUE)
+    got: list[bytes] = []
+
+    async def listener(received: ReceivedMessage) -> None:
+        got.append(received.body)
+
+    options = attrs.evolve(QUICK, in_order=True, retry_ms=600_000, max_reconsume_times=16)
+    async with (
+        open_pop_consumer(world, cluster.namesrv_address, "pops", {TOPIC: "*"}, options) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(run_pop_listener, consumer, listener)
+        await until(lambda: got == [b"after"])
+        await eventually(lambda: topics.exists(consumer.session, dead_letter_topic("pops")))
+        nursery.cancel_scope.cancel()
 
 
 async def test_who_wants_damaged_messages_gets_and_acknowledges_their_raw_bytes(
