@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -49,6 +48,8 @@ def in_threads(call: Callable[P, T], most: int, *, abandon: bool = False) -> Cal
 
 def in_loop(call: Callable[P, Coroutine[Any, Any, T]], role: Role) -> Callable[P, Awaitable[T]]:
     """Return a function for the portal that runs *call* as a task of the loop that runs now."""
+    import asyncio  # only where a loop of it runs: plain programs need not wait for its import
+
     check_listener(call, role)
     loop = asyncio.get_running_loop()
 

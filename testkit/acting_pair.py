@@ -7,6 +7,7 @@
         pair.await_acting("broker-a")   # its slave serves readers now; producers go on with broker-b
         pair.restart("broker-a")
         pair.await_complete()           # the master is back and has taken over what its slave did
+                                        # or, whatever was done to it: pair.heal()
 
 There are a name server and two processes; each hosts the master of one group and the slave of the other.
 """
@@ -44,6 +45,7 @@ _LAYOUT = {
     ]
     for group, other in (GROUPS, GROUPS[::-1])
 }
+_NOTED_LINES = 100
 _NAME_SERVER = {"scanNotActiveBrokerInterval": "500"}
 
 
@@ -110,6 +112,25 @@ class ActingPair:
         self._portal.call(self._ring.mend, group)
         self._cut.discard(group)
 
+    def heal(self, seconds: float = LIMIT_SECONDS) -> None:
+        """Undo every accident that lasts, as after a test that failed in the middle, and wait as `await_complete` does.
+
+        A process that ended by itself is started again, too. Topics, messages and progress stay.
+
+        Raises:
+            DrillError: both groups are not complete after *seconds*.
+        """
+        for group in GROUPS:
+            if self._ring.has_ended(group):
+                self.kill(group)
+        for group in sorted(self._frozen):
+            self.thaw(group)
+        for group in sorted(self._cut):
+            self.mend(group)
+        for group in sorted(self._down):
+            self.restart(group)
+        self.await_complete(seconds)
+
     def await_acting(self, group: str, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until the slave of *group* acts for its master. Raises ``DrillError`` after *seconds*."""
         self._check(group)
@@ -150,8 +171,12 @@ async def _open_ring() -> AsyncIterator[ProcessRing]:
     async with open_client(real_world()) as client:
         ring = ProcessRing(client, _LAYOUT, _KEYS, _NAME_SERVER, cuttable=True)
         try:
-            await ring.start_all()
-            await ring.until("both groups are complete", ring.complete, LIMIT_SECONDS)
+            try:
+                await ring.start_all()
+                await ring.until("both groups are complete", ring.complete, LIMIT_SECONDS)
+            except DrillError as error:  # what it logged is gone with it
+                error.add_note("\n".join(["Logged by its processes:", *ring.log_lines("INFO")[-_NOTED_LINES:]]))
+                raise
             yield ring
         finally:
             ring.close()
@@ -162,7 +187,7 @@ def acting_pair() -> Iterator[ActingPair]:
     """Run a pair as long as the block lasts; nothing is left of it afterwards.
 
     Raises:
-        DrillError: it was not there within a minute.
+        DrillError: it was not there within a minute; a note has what its processes logged.
     """
     with Portal() as portal:
         held = Held(portal, _open_ring())

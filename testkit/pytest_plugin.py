@@ -3,14 +3,15 @@
 ``rocketmq`` is a running cluster of one broker, for plain, asyncio and trio tests alike; ``rocketmq_proxy`` one with a
 proxy for clients that speak gRPC; ``rocketmq_pair`` two groups in processes of their own that stand in for each other,
 with accidents. The ini setting ``understudy_scope`` says how
-long one lives: ``function`` (the default), ``class``, ``module``, ``package`` or ``session``. What a cluster logged at
+long one lives: ``function`` (the default), ``class``, ``module``, ``package`` or ``session``. A pair that several tests
+share is whole again before each of them. What a cluster logged at
 ``understudy_log_level`` (default WARNING) stands in the report of a test that failed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,8 +23,8 @@ if TYPE_CHECKING:  # every run of pytest loads this file, and most need no clust
 SCOPES = ("function", "class", "module", "package", "session")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _SHOWN_LINES = 500
-_logs: dict[str, Callable[[], list[str]]] = {}
-"""Fixture to what returns the log lines of its cluster, as long as that lives."""
+_pairs: dict[str, ActingPair] = {}
+"""The pair of each fixture, as long as it lives."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,7 +66,10 @@ def rocketmq_proxy(pytestconfig: pytest.Config) -> Iterator[BlockingCluster]:
 
 
 def _cluster(config: pytest.Config, *, proxy: bool = False) -> Iterator[BlockingCluster]:
-    from understudy.testkit.blocking import local_cluster
+    from understudy.runtime.quick_imports import quick_imports
+
+    with quick_imports("testkit"):
+        from understudy.testkit.blocking import local_cluster
 
     # It lives in this process and logs as everything in it does: pytest shows the lines of a test that failed.
     logger = logging.getLogger("understudy")
@@ -81,15 +85,29 @@ def _cluster(config: pytest.Config, *, proxy: bool = False) -> Iterator[Blocking
 @pytest.fixture(scope=_scope)  # type: ignore[arg-type]
 def rocketmq_pair(pytestconfig: pytest.Config) -> Iterator[ActingPair]:
     """Two groups that stand in for each other; see :mod:`understudy.testkit.acting_pair`."""
-    from understudy.testkit.acting_pair import acting_pair
+    from understudy.runtime.quick_imports import quick_imports
 
-    level = _one_of(pytestconfig, "understudy_log_level", LEVELS)
+    with quick_imports("testkit-pair"):
+        from understudy.testkit.acting_pair import acting_pair
+
+    _one_of(pytestconfig, "understudy_log_level", LEVELS)  # before it takes a second to come up
     with acting_pair() as pair:
-        _logs["rocketmq_pair"] = lambda: pair.log_lines(level)
+        _pairs["rocketmq_pair"] = pair
         try:
             yield pair
         finally:
-            del _logs["rocketmq_pair"]
+            del _pairs["rocketmq_pair"]
+
+
+def _pairs_of(item: pytest.Item) -> dict[str, ActingPair]:
+    return {name: _pairs[name] for name in getattr(item, "fixturenames", ()) if name in _pairs}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Undo what an earlier test has done to a pair that this one shares with it, and did not undo."""
+    for pair in _pairs_of(item).values():
+        pair.heal()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -99,8 +117,9 @@ def pytest_runtest_makereport(
     """Put the log of processes into the report of a test that failed."""
     report = yield
     if report.failed:
-        for name in set(getattr(item, "fixturenames", ())) & _logs.keys():
-            lines = _logs[name]()
+        level = _one_of(item.config, "understudy_log_level", LEVELS)
+        for name, pair in _pairs_of(item).items():
+            lines = pair.log_lines(level)
             if lines:
                 report.sections.append((f"Log of {name}", "\n".join(lines[-_SHOWN_LINES:])))
     return report

@@ -330,9 +330,13 @@ class ProcessRing:
         """Return how long each process has waited for a processor since it began, in seconds."""
         return {process.pid: waited_for_processor(process.pid) for process in self._processes.values()}
 
+    def has_ended(self, name: str) -> bool:
+        """Return whether a process that was started has ended by itself."""
+        return name in self._processes and self._processes[name].poll() is not None
+
     def _ended(self) -> str:
         """Return which processes have ended by themselves, with the end of what they printed."""
-        ended = [name for name, process in self._processes.items() if process.poll() is not None]
+        ended = [name for name in self._processes if self.has_ended(name)]
         if not ended:
             return "every process runs"
         output = (self._folder / f"{ended[0]}.log").read_text(errors="replace").split()

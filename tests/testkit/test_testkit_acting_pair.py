@@ -84,3 +84,17 @@ def test_accidents_that_cannot_happen_are_refused(pair: ActingPair) -> None:
         pair.thaw("broker-a")
     with pytest.raises(ValueError, match="broker-a is not cut off"):
         pair.mend("broker-a")
+
+
+def test_a_pair_is_whole_again_after_accidents_of_all_kinds_at_once(pair: ActingPair) -> None:
+    pair.kill("broker-a")
+    pair.cut("broker-b")
+    pair.freeze("broker-b")
+    pair.heal()
+    pair._ring._processes["broker-b"].kill()  # by nobody that the pair knows of
+    pair._ring._processes["broker-b"].wait()
+    pair.heal()
+    pair.make_topic("Healed")
+    with open_producer(pair.namesrv_address, "writers") as producer:
+        for group in ("broker-a", "broker-b"):
+            producer.send(message("Healed", b"x"), queue=MessageQueue("Healed", group, 0), timeout_ms=10_000)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -96,14 +97,17 @@ def test_a_failover(rocketmq_pair):
 """
 
 
-def run(folder: Path, *arguments: str, tests: str = TESTS) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *arguments: str, tests: str = TESTS, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     (folder / "test_mine.py").write_text(tests)
-    (folder / "tmp").mkdir()
+    (folder / "tmp").mkdir(exist_ok=True)
     installed = any(each.value == PLUGIN for each in entry_points(group="pytest11"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *([] if installed else ["-p", PLUGIN])]
     return subprocess.run(
         [*command, "--rootdir", str(folder), *arguments, str(folder)],
-        cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, "TMPDIR": str(folder / "tmp")},
+        cwd=folder, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "TMPDIR": str(folder / "tmp"), **(environment or {})},
     )  # fmt: skip
 
 
@@ -145,6 +149,54 @@ def test_a_failed_test_of_a_failover_shows_what_the_processes_logged(tmp_path: P
     assert (done.returncode, "1 failed" in done.stdout) == (1, True), done.stdout + done.stderr
     logged = done.stdout.partition("Log of rocketmq_pair")[2]
     assert "broker-b: " in logged and " WARNING " in logged, done.stdout
+    assert left_behind(tmp_path) == []
+
+
+SHARED_PAIR = """
+import pytest
+
+@pytest.mark.parametrize("accident", ["kill", "freeze", "cut"])
+def test_fails_in_the_middle(rocketmq_pair, accident):
+    getattr(rocketmq_pair, accident)("broker-a")
+    rocketmq_pair.await_acting("broker-a")
+    assert "not" == "this"
+
+def test_finds_it_whole(rocketmq_pair):
+    for group in ("broker-a", "broker-b"):
+        rocketmq_pair.freeze(group)  # refused of one that is down
+        rocketmq_pair.thaw(group)
+    rocketmq_pair.await_complete(5)
+"""
+NEVER_THERE = """
+from understudy.testkit import acting_pair
+
+acting_pair.LIMIT_SECONDS = 3
+
+async def never(ring):
+    return False
+
+acting_pair.ProcessRing.complete = never
+
+def test_that_waits_for_it(rocketmq_pair):
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_a_shared_pair_is_whole_before_each_test_whatever_was_done_to_it(tmp_path: Path) -> None:
+    done = run(tmp_path, "-o", "understudy_scope=session", tests=SHARED_PAIR)
+    assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_pair_that_does_not_come_up_says_what_its_processes_logged(tmp_path: Path) -> None:
+    done = run(tmp_path, tests=NEVER_THERE)
+    assert "1 error" in done.stdout, done.stdout + done.stderr
+    logged = done.stdout.partition("not within 3 s: both groups are complete")[2].partition("Logged by its processes:")[
+        2
+    ]
+    assert "broker-a: " in logged and "broker-b: " in logged, done.stdout
     assert left_behind(tmp_path) == []
 
 
@@ -190,6 +242,43 @@ def test_workers_beside_each_other_have_clusters_of_their_own(tmp_path: Path) ->
     done = run(tmp_path, "-p", "xdist", "-n", "2", "-o", "understudy_scope=session", tests=tests)
     assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout + done.stderr
     assert left_behind(tmp_path) == []
+
+
+FRESH = """
+from understudy.mqclient.api import message
+from understudy.mqclient.blocking import open_producer
+
+def test_the_first(rocketmq):
+    with open_producer(rocketmq.namesrv_address, "pg") as producer:
+        assert producer.send(message("First", b"x")).message_id
+"""
+CLOCK = """
+import time
+import pytest
+
+def pytest_runtest_setup(item):
+    item.began = time.process_time()
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    outcome = yield
+    print(f"worked {time.process_time() - item.began:.3f}")
+    return outcome
+"""
+
+
+def test_the_first_send_of_a_fresh_process_takes_little_more_than_its_imports(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CLOCK)
+    kept = {"PYTHONPYCACHEPREFIX": str(tmp_path / "kept"), "PYTHONDONTWRITEBYTECODE": ""}
+    worked = []
+    for _ in range(6):  # the first one compiles; what else runs on the machine only adds to what it takes
+        done = run(tmp_path, "-s", tests=FRESH, environment=kept)
+        assert "1 passed" in done.stdout, done.stdout + done.stderr
+        worked.append(float(done.stdout.partition("worked ")[2].split()[0]))
+        if worked[-1] < 0.5:
+            break
+    assert min(worked) < 1, worked
+    assert [*(tmp_path / "kept").rglob("testkit.*.methods")], "what attrs compiles was not kept"
 
 
 def test_the_first_send_is_acknowledged_within_half_a_second_of_processor_time() -> None:
