@@ -97,4 +97,5 @@ def test_a_pair_is_whole_again_after_accidents_of_all_kinds_at_once(pair: Acting
     pair.make_topic("Healed")
     with open_producer(pair.namesrv_address, "writers") as producer:
         for group in ("broker-a", "broker-b"):
-            producer.send(message("Healed", b"x"), queue=MessageQueue("Healed", group, 0), timeout_ms=10_000)
+            queue = MessageQueue("Healed", group, 0)
+            assert producer.send(message("Healed", b"x"), queue=queue, timeout_ms=10_000).queue == queue

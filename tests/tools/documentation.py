@@ -15,6 +15,7 @@ import logging
 import os
 import posixpath
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -120,17 +121,49 @@ def commands() -> list[list[str]]:
     return [["understudy", *f"{name} {part}".split()] for name, part in found] + [[name] for name in SERVERS]
 
 
-def help_page() -> str:
-    """Return a page with what every command says of itself."""
+def installed_commands() -> dict[str, list[str]]:
+    """Return the commands of an installation, each with the program and arguments that it is."""
+    return {" ".join(each): [str(Path(sys.executable).with_name(each[0])), *each[1:]] for each in commands()}
+
+
+def checkout_commands() -> dict[str, list[str]]:
+    """Return those that `./understudy` of a checkout has beside them, in the same way."""
+    entry = runpy.run_path(str(ROOT / "understudy"))
+    benchmarks = runpy.run_path(str(ROOT / "bench" / "main.py"))["benchmarks"]()
+    parts = {"bench": ["", *(name for name in benchmarks if name not in BENCHMARKS)]}
+    return {
+        f"./understudy {name} {part}".rstrip(): [sys.executable, str(ROOT / target), *part.split()]
+        for name, (_, target, _) in entry["SUBCOMMANDS"].items()
+        if target != entry["INSTALLED"]
+        for part in parts.get(name, [""])
+    }
+
+
+def helps(programs: dict[str, list[str]]) -> Iterator[str]:
+    """Yield a section for each command with what it says of itself."""
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
 
-    def of(command: list[str]) -> str:
-        program = [str(Path(sys.executable).with_name(command[0])), *command[1:], "--help"]
+    def of(command: str) -> str:
+        program = [*programs[command], "--help"]
         done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True, env=environment)
-        return f"## {' '.join(command)}\n\n````text\n{done.stdout.strip()}\n````\n"
+        return f"## {command}\n\n````text\n{done.stdout.strip()}\n````\n"
 
     with ThreadPoolExecutor(4) as threads:
-        return "\n".join(["# Commands\n", *threads.map(of, commands())])
+        yield from threads.map(of, programs)
+
+
+def help_page() -> str:
+    """Return a page with what every command of an installation says of itself."""
+    return "\n".join(["# Commands\n", *helps(installed_commands())])
+
+
+def checkout_page() -> str:
+    """Return a page with what those say of themselves that need a checkout."""
+    head = (
+        "# Commands of a checkout\n\n"
+        "`./understudy` of a checkout has the [commands of an installation](commands.md), and these.\n"
+    )
+    return "\n".join([head, *helps(checkout_commands())])
 
 
 def administration_page() -> str:
@@ -162,8 +195,9 @@ def write_sources(folder: Path) -> dict[str, list[object]]:
         (folder / name).write_text(source_page(path), encoding="utf-8")
         chapters.setdefault("Files", []).append(name)
     (folder / "commands.md").write_text(help_page(), encoding="utf-8")
+    (folder / "checkout.md").write_text(checkout_page(), encoding="utf-8")
     (folder / "administration.md").write_text(administration_page(), encoding="utf-8")
-    chapters["Reference"] += ["commands.md", "administration.md"]
+    chapters["Reference"] += ["commands.md", "checkout.md", "administration.md"]
     (folder / "reference").mkdir()
     for module in public_modules():
         name = f"reference/{module}.md"

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from documentation import ROOT, public_modules
+from documentation import ROOT, checkout_commands, helps, installed_commands, public_modules
 
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb"))
 PAGES = [ROOT / name for name in ("README.md", "mqclient/README.md", "testkit/README.md")]
@@ -105,3 +105,17 @@ def test_every_class_that_a_public_option_takes_can_be_imported() -> None:
                         asked.add((where, field.name, name))
     assert {"Credentials", "SessionOptions"} <= {name for _, _, name in asked}
     assert {each for each in asked if each[2] not in known} == set()
+
+
+def test_every_command_of_a_checkout_and_of_an_installation_is_in_the_reference() -> None:
+    installed, more = installed_commands(), checkout_commands()
+    assert {"understudy up", "understudy bench micro", "understudy drill acting-master", "mqadmin"} <= installed.keys()
+    modules = {path.stem.replace("_", "-") for path in (ROOT / "bench").glob("*.py")} - {"main", "--init--"}
+    wanted = {"./understudy test", "./understudy matrix", "./understudy bench", "./understudy bench java"}
+    assert more.keys() == wanted | {f"./understudy bench {name}" for name in modules}
+
+
+def test_the_reference_has_what_a_command_of_a_checkout_says_of_itself() -> None:
+    (suite,) = helps({"./understudy test": checkout_commands()["./understudy test"]})
+    assert suite.startswith("## ./understudy test\n")
+    assert "--install-only" in suite

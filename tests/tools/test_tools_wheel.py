@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wheel_rig import LIMIT_S, ROOT, SHORT_DRILL, build_wheel, environment, run
+from wheel_rig import LIMIT_S, ROOT, SHORT_DRILL, build_wheel, copy_of_sources, environment, run
 
 from understudy.mqclient.api import ConsumeFrom, PullConsumerOptions, message
 from understudy.mqclient.blocking import open_producer, open_pull_consumer
@@ -149,24 +149,25 @@ def test_the_plugins_own_tests_and_the_tests_among_the_examples_pass_with_it(
     assert "skipped" not in printed, printed
 
 
-def test_the_first_page_leads_from_an_empty_folder_to_a_green_failover_test(wheel: Path, tmp_path: Path) -> None:
+def test_the_first_page_leads_from_an_empty_folder_to_a_green_failover_test(tmp_path: Path) -> None:
     section = (ROOT / "README.md").read_text().partition("## In five minutes")[2].partition("\n## ")[0]
     install, test, play = re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)
     name = re.search(r"^`(\w+\.py)`:$", section, re.MULTILINE)
     assert name is not None and "rocketmq_pair.kill" in test
     began = time.monotonic()
-    (tmp_path / name[1]).write_text(test)
+    copy_of_sources(tmp_path / "understudy")
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    (shop / name[1]).write_text(test)
     for line in [*install.splitlines(), *play.splitlines()]:
-        # The reader's own way to it: a wheel instead of a name in the registry.
-        command = line.replace("python3 ", f"{sys.executable} ").replace("'understudy[pytest]'", f"'{wheel}[pytest]'")
         done = subprocess.run(
-            command,
+            line.replace("python3 ", f"{sys.executable} "),
             shell=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             timeout=LIMIT_S,
-            cwd=tmp_path,
+            cwd=shop,
         )
         if done.returncode and "connection broken" in done.stdout:
             pytest.skip("the registry of packages cannot be reached")

@@ -33,12 +33,17 @@ def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
     return done.stdout
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the wheel in *folder*, from a copy of the files that it is made of: a build leaves folders behind."""
-    source = folder / "source"
-    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+def copy_of_sources(place: Path) -> Path:
+    """Copy the files that a wheel is made of to *place*: a build leaves folders behind. Returns *place*."""
+    shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, source)
+        shutil.copy(ROOT / name, place)
+    return place
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel in *folder*."""
+    source = copy_of_sources(folder / "source")
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--disable-pip-version-check", "-q"]
     environment = dict(os.environ)
     environment.pop("PYTHONPATH", None)
