@@ -89,3 +89,27 @@ def test_a_thousand_times_opened_and_closed_leaves_nothing_behind() -> None:
     # What the cluster in this process keeps of former clients moves a little; one lost in each cycle would show.
     assert after[0] <= before[0] + 10 and after[1] <= before[1] + 300, (before, after)
     assert after[2] == before[2]
+
+
+def resident_kib() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def open_clusters(times: int) -> None:
+    """Open and close a cluster so many times, with one send in each."""
+    for _ in range(times):
+        with local_cluster() as cluster, blocking.open_producer(cluster.namesrv_address, "pg") as producer:
+            assert producer.send(message("Again", b"x")).message_id
+
+
+@pytest.mark.slow
+def test_fifty_clusters_opened_and_closed_leave_nothing_behind() -> None:
+    open_clusters(10)
+    before, resident = left(portals=0), resident_kib()
+    open_clusters(50)
+    after, grown_kib = left(portals=0), resident_kib() - resident
+    # One object, descriptor or thread of each cluster would make fifty; the least of its stores is a megabyte.
+    assert after[0] <= before[0] + 10 and after[1] <= before[1] + 40, (before, after)
+    assert after[2] == before[2]
+    assert grown_kib < 20 * 1024

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from wheel_rig import LIMIT_S, ROOT, SHORT_DRILL, build_wheel, copy_of_sources, environment, run
 
-from understudy.mqclient.api import ConsumeFrom, PullConsumerOptions, message
+from understudy.mqclient.api import LZ4, ZSTD, ConsumeFrom, PullConsumerOptions, message
 from understudy.mqclient.blocking import open_producer, open_pull_consumer
 from understudy.testkit.blocking import local_cluster
 from understudy.testkit.port_blocks import PortBlocks
@@ -85,6 +85,15 @@ def first_port() -> Iterator[int]:
         yield blocks.take()
 
 
+def awaited(running: subprocess.Popen[bytes], output: Path, text: str) -> str:
+    """Return what a program has printed once that has *text*."""
+    deadline = time.monotonic() + 60
+    while text not in output.read_text():
+        assert running.poll() is None and time.monotonic() < deadline, output.read_text()
+        time.sleep(0.05)
+    return output.read_text()
+
+
 def test_a_cluster_is_up_with_it(installed: Path, tmp_path: Path, first_port: int) -> None:
     port = first_port
     ports = ("--namesrv-port", str(port), "--container-port", str(port + 1), "--broker-port", str(port + 10))
@@ -93,19 +102,47 @@ def test_a_cluster_is_up_with_it(installed: Path, tmp_path: Path, first_port: in
     with open(tmp_path / "output", "wb") as output:
         running = subprocess.Popen(up, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=tmp_path)
     try:
-        deadline = time.monotonic() + 60
-        while "Send to it" not in (tmp_path / "output").read_text():
-            assert running.poll() is None and time.monotonic() < deadline, (tmp_path / "output").read_text()
-            time.sleep(0.05)
+        printed = awaited(running, tmp_path / "output", "Send to it")
         where = ("-n", f"127.0.0.1:{port}")
         sent = run(installed / "mqadmin", "sendMessage", *where, "-t", "TopicTest", "-p", "hello", cwd=tmp_path)
         assert "SEND_OK" in sent
-        (page,) = re.findall(r"http://\S+", (tmp_path / "output").read_text())
+        (page,) = re.findall(r"http://\S+", printed)
         with urllib.request.urlopen(page, timeout=30) as answer:
             assert b"<title>Understudy</title>" in answer.read()
     finally:
         running.send_signal(signal.SIGINT)
         assert running.wait(30) in (0, 130), (tmp_path / "output").read_text()
+
+
+SEND_LZ4 = """
+import sys
+from understudy.mqclient.api import LZ4, ProducerOptions, message
+from understudy.mqclient.blocking import open_producer
+
+with open_producer(sys.argv[1], "shop", ProducerOptions(compression=LZ4)) as shop:
+    shop.send(message("Orders", b"apples " * 2_000))
+"""
+
+
+def test_bodies_of_lz4_are_sent_and_a_cluster_is_shown_with_these_extras(wheel: Path, tmp_path: Path) -> None:
+    programs = environment(tmp_path / "venv", wheel, "compress", "console")
+    with local_cluster() as cluster:
+        run(programs / "python", "-c", SEND_LZ4, cluster.namesrv_address, cwd=tmp_path)
+        with open_pull_consumer(cluster.namesrv_address, "kitchen", FIRST) as kitchen:
+            kitchen.subscribe({"Orders": "*"})
+            (order,) = kitchen.poll(20_000)
+        assert (order.body, order.sys_flag & (LZ4 | ZSTD)) == (b"apples " * 2_000, LZ4)
+        command = [str(programs / "understudy"), "console", "-n", cluster.namesrv_address, "--port", "0"]
+        with open(tmp_path / "output", "wb") as output:
+            shown = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=tmp_path)
+        try:
+            printed = awaited(shown, tmp_path / "output", "is at http://")
+            (page,) = re.findall(r"http://\S+", printed)
+            with urllib.request.urlopen(page, timeout=30) as answer:
+                assert b"<title>Understudy</title>" in answer.read()
+        finally:
+            shown.send_signal(signal.SIGINT)
+            assert shown.wait(30) in (0, 130), (tmp_path / "output").read_text()
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")
