@@ -17,6 +17,9 @@ The rules:
   that another name server still shows was not dropped.
 * A slave that would begin to act, and has copied nothing since it came back, is **outdated**: who acted until now may
   have told the other slaves alone.
+* Settings may change at any time. A broker that is watched from now on was not away before: nobody has looked at its
+  clocks, or listened to name servers. So what it knows of its group is old, and must not make a slave act. One that is
+  isolated stays so until pre-online is done, whatever they say.
 """
 
 from __future__ import annotations
@@ -87,7 +90,8 @@ class State:
         broker_id, address: this broker.
         moment: of the last look at the clocks.
         is_slave: whether it is a slave.
-        guarded: others could act for it, or it for others; else it is never isolated.
+        watched: others could act for it, or it for others (``enableSlaveActingMaster``): somebody looks and listens.
+        skips: it comes back without asking anybody (``skipPreOnline``).
         contact_ms: monotonic time of the last answer of a name server, ``None`` before the first.
         contact_lost: no name server has answered for longer than the limit.
         isolated: nobody may find it until pre-online is done.
@@ -98,11 +102,17 @@ class State:
     address: str
     moment: Moment
     is_slave: bool = False
-    guarded: bool = False
+    watched: bool = False
+    skips: bool = False
     contact_ms: float | None = None
     contact_lost: bool = False
     isolated: bool = False
     cause: str = STARTED
+
+    @property
+    def guarded(self) -> bool:
+        """Whether it is isolated when it was away; else it never becomes so."""
+        return self.watched and not self.skips
 
     def silent_ms(self, now: Moment) -> float:
         """Return for how long no name server has answered."""
@@ -124,9 +134,9 @@ class State:
 
         After it the broker was away, noticed or not; minus infinity while it is isolated.
         """
-        if not self.guarded:
-            return math.inf
-        return -math.inf if self.isolated else self.moment.wall_ms + trusted.pause
+        if self.isolated:
+            return -math.inf
+        return self.moment.wall_ms + trusted.pause if self.guarded else math.inf
 
 
 @attrs.frozen
@@ -135,14 +145,29 @@ class Began:
 
     Attributes:
         broker_id, is_slave: of the role.
-        guarded: others could act for it, or it for others.
+        watched: others could act for it, or it for others.
         cause: why it begins.
+        skips: it comes back without asking anybody.
     """
 
     broker_id: int
     is_slave: bool
-    guarded: bool
+    watched: bool
     cause: str = STARTED
+    skips: bool = False
+
+
+@attrs.frozen
+class Guarded:
+    """The settings were changed while the broker runs.
+
+    Attributes:
+        watched: others could act for it, or it for others, from now on.
+        skips: it comes back without asking anybody from now on.
+    """
+
+    watched: bool
+    skips: bool = False
 
 
 @attrs.frozen
@@ -181,7 +206,7 @@ class Outdated:
     """The broker would act for its master, and others of its group may know more than it."""
 
 
-Event = Began | Looked | Contact | Online | Outdated
+Event = Began | Guarded | Looked | Contact | Online | Outdated
 
 
 @attrs.frozen
@@ -201,7 +226,12 @@ class Decide:
     """What the broker's role depends on may have changed."""
 
 
-Action = Isolated | Register | Decide
+@attrs.frozen
+class ForgetView:
+    """What was known of the group is old: ask before anything depends on it."""
+
+
+Action = Isolated | Register | Decide | ForgetView
 
 
 def step(state: State, event: Event, now: Moment, trusted: Limits) -> tuple[State, tuple[Action, ...]]:
@@ -218,12 +248,14 @@ def step(state: State, event: Event, now: Moment, trusted: Limits) -> tuple[Stat
             state,
             broker_id=event.broker_id,
             is_slave=event.is_slave,
-            guarded=event.guarded,
-            isolated=event.guarded,
+            watched=event.watched,
+            skips=event.skips,
             moment=now,
             cause=event.cause,
         )
-        return state, (Decide(),)
+        return attrs.evolve(state, isolated=state.guarded), (Decide(),)
+    if isinstance(event, Guarded):
+        return _guarded(state, event, now)
     if isinstance(event, Online):
         if event.heard:  # what happened in the silence before is known by now
             state = attrs.evolve(state, contact_ms=now.monotonic_ms, contact_lost=False)
@@ -234,6 +266,17 @@ def step(state: State, event: Event, now: Moment, trusted: Limits) -> tuple[Stat
         state, isolated = _isolate(state, OUTDATED)
         return state, tuple(isolated)
     return _contact(state, event, now, trusted)
+
+
+def _guarded(state: State, event: Guarded, now: Moment) -> tuple[State, tuple[Action, ...]]:
+    if (event.watched, event.skips) == (state.watched, state.skips):
+        return state, ()
+    begins = event.watched and not state.watched
+    if begins:
+        state = attrs.evolve(state, moment=now, contact_ms=now.monotonic_ms, contact_lost=False)
+    state = attrs.evolve(state, watched=event.watched, skips=event.skips)
+    # Name servers go by the timeout of whoever is watched, and say who may be acted for.
+    return state, ((ForgetView(),) if begins else ()) + (Register(), Decide())
 
 
 def _looked(state: State, now: Moment, trusted: Limits) -> tuple[State, tuple[Action, ...]]:

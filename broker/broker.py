@@ -225,8 +225,7 @@ class Broker:
             self.replication,
             client,
             self.presence,
-            # Whom a broker without acting masters remembers is saved nowhere.
-            lambda: self.persistence.changed("members") if self.persistence.keeps("members") else None,
+            lambda: self.persistence.changed("members"),
         )
         self.heartbeats = NameServerHeartbeats(
             world.clock, options, self.identity, self.registration, client, self.member_group.not_known
@@ -234,6 +233,7 @@ class Broker:
         self.slave_sync = SlaveSync(
             world, self.replication, client, self.identity, lambda: self.member_group.members, self.tables, self.history
         )
+        self.presence.on_forget.append(self.member_group.begin_anew)
         self.member_group.on_view.append(self.slave_sync.look)
         first_reads = FirstReads(
             lambda: world.clock.monotonic() * 1000, self.offsets.doubts, store.queue_offset_at, store.max_queue_offset
@@ -355,11 +355,16 @@ class Broker:
         self.pops.hold.wake_topic(topic)
 
     def settings_changed(self) -> None:
-        """Tell services that wait for nothing else that a key of the configuration may have another value."""
+        """Tell services that wait for nothing else that a key of the configuration may have another value.
+
+        The role looks anew at which of them must run.
+        """
         self.store.change_settings(store_settings(self.options.store, self.role))
         self.replication.settings_changed()
         self.registration.servers.changed()
         self.transactions.settings_changed()
+        self.presence.settings_changed()
+        self.session.look()
 
     async def retire(self) -> None:
         """Leave while still serving: sign off, and answer the sends that wait for the disk."""

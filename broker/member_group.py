@@ -150,8 +150,8 @@ class MemberGroup:
         broker = self._options.broker
         async with trio.open_nursery() as nursery:
             while True:
+                looked = self._ask_again.count
                 if broker.enable_slave_acting_master:
-                    looked = self._ask_again.count
                     unknown, self._unknown_somewhere = self._unknown_somewhere, False
                     for question in await self._round():
                         nursery.start_soon(self._ask_settings, question)
@@ -162,7 +162,8 @@ class MemberGroup:
                     continue
                 if self._identity.role.is_slave and self._replication.master_address is None:
                     self._registration.trigger()  # its answer names the master as soon as there is one
-                await self._clock.sleep(SEARCH_MS / 1000)
+                with self._clock.move_on_after(SEARCH_MS / 1000):
+                    await self._ask_again.wait(looked)
 
     def not_known(self) -> None:
         """Look at the group before the broker registers where it was not known: a slave may have acted for it there."""

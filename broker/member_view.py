@@ -55,7 +55,7 @@ MASTER_ID = 0
 SETTINGS_SECONDS = 60.0
 """How long what a member said of its settings is taken for true."""
 SETTINGS_RETRY_SECONDS = 10.0
-"""When a member that did not say is asked again."""
+"""When a member that did not say, or for which no slave may act, is asked again."""
 
 
 @attrs.frozen
@@ -296,7 +296,8 @@ def _settings(state: State, event: SettingsOf, now: float) -> Step:
     declining = state.memory.declining - {event.broker_id}
     if not event.acting_enabled:
         declining |= {event.broker_id}
-    ask_at = {**state.ask_settings_at, event.address: now + SETTINGS_SECONDS}
+    pause = SETTINGS_SECONDS if event.acting_enabled else SETTINGS_RETRY_SECONDS  # no slave acts until it is mended
+    ask_at = {**state.ask_settings_at, event.address: now + pause}
     changed = declining != state.memory.declining
     memory = attrs.evolve(state.memory, declining=declining)
     state = attrs.evolve(state, ask_settings_at=ask_at, memory=memory)

@@ -64,10 +64,6 @@ class Persistence:
         """Take *table* into care."""
         self._tables[table.name] = table
 
-    def keeps(self, name: str) -> bool:
-        """Return whether a table of that name is taken care of."""
-        return name in self._tables
-
     def changed(self, name: str) -> None:
         """Note that the table *name* differs from its file."""
         if name not in self._due:

@@ -14,6 +14,8 @@ from understudy.broker.absence import (
     Contact,
     Decide,
     Event,
+    ForgetView,
+    Guarded,
     Isolated,
     Limits,
     Looked,
@@ -46,6 +48,7 @@ class Presence:
         parted: this slave has messages that its master lost, and does not act.
         readable_until_ms: wall time; who reads later waits until the broker is online (one number, for pulls ask it).
         on_decide: called when a decision about the role may have changed.
+        on_forget: called when what is known of the group is old.
         on_register: called when name servers must be told anew, or may be told again.
     """
 
@@ -58,6 +61,7 @@ class Presence:
         self.parted = False
         self.readable_until_ms = self._readable_until_ms()
         self.on_decide: list[Callable[[], None]] = []
+        self.on_forget: list[Callable[[], None]] = []
         self.on_register: list[Callable[[], None]] = []
 
     def now(self) -> Moment:
@@ -97,10 +101,15 @@ class Presence:
         """For how long no name server has answered."""
         return self.state.silent_ms(self.now())
 
-    def began(self, cause: str, *, guarded: bool) -> None:
-        """Begin in the role in force; *guarded*: others could act for the broker, or it for others."""
-        role = self._identity.role
-        self._take(Began(role.broker_id, role.is_slave, guarded, cause))
+    def began(self, cause: str) -> None:
+        """Begin in the role in force, isolated where others could have acted for the broker; *cause*: why it begins."""
+        role, keys = self._identity.role, self._options.broker
+        self._take(Began(role.broker_id, role.is_slave, keys.enable_slave_acting_master, cause, keys.skip_pre_online))
+
+    def settings_changed(self) -> None:
+        """Take what may change while a role lasts: whether others could act for the broker, and what is trusted."""
+        keys = self._options.broker
+        self._take(Guarded(keys.enable_slave_acting_master, keys.skip_pre_online))
 
     def contact(
         self, found: Mapping[int, str], before: Mapping[int, str] | None, remembered: Mapping[int, str]
@@ -144,6 +153,8 @@ class Presence:
         for action in actions:
             if isinstance(action, Isolated):
                 log.warning("isolated", broker=self._identity.canonical_name, why=action.cause)
+            elif isinstance(action, ForgetView):
+                _call(self.on_forget)
             elif isinstance(action, Register):
                 _call(self.on_register)
             elif isinstance(action, Decide):

@@ -115,10 +115,9 @@ async def load_tables(broker: Broker) -> None:
     if broker.role.is_slave:
         await load(disk, config_path(keys, REPLICA_FILE), partial(_load_replica_state, broker))
         save_replica_state(broker)
-    if broker.options.broker.enable_slave_acting_master:
-        path = config_path(keys, group_memory.FILE_NAME)
-        await load(disk, path, partial(_load_memory, broker))
-        broker.persistence.add(SavedTable("members", path, lambda: broker.member_group.memory.to_json(), lambda: 0))
+    path = config_path(keys, group_memory.FILE_NAME)  # in every broker: its settings may ask for it at any time
+    await load(disk, path, partial(_load_memory, broker))
+    broker.persistence.add(SavedTable("members", path, lambda: broker.member_group.memory.to_json(), lambda: 0))
     path = config_path(keys, consumer_filters.FILE_NAME)
     try:
         await load(disk, path, broker.consumer_filters.load)

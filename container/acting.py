@@ -136,7 +136,7 @@ def services(situation: Situation) -> dict[Service, Decision]:
         Service.HEARTBEAT: Decision(watched and heard.run, heard.reason if watched else enabled),
         Service.MEMBER_VIEW: Decision(watched or slave, "slave" if slave else enabled),
         Service.ABSENCE_WATCH: Decision(watched, enabled),
-        Service.PRE_ONLINE: Decision(watched and isolated, "isolated" if isolated else "not isolated"),
+        Service.PRE_ONLINE: Decision(isolated, "isolated" if isolated else "not isolated"),
         Service.LATE_TAKE_OVER: Decision(
             bool(situation.left_out) and not isolated,
             f"left out: {situation.left_out}" if situation.left_out else "no slave is left out",

@@ -72,12 +72,10 @@ class RoleServices:
         self.report: Report | None = None
         self.acting_since_ms: int | None = None
         cause = STARTED if broker.role.epoch == 0 else f"the role has changed: {broker.role}"
-        guarded = self._watched and not broker.options.broker.skip_pre_online
-        broker.presence.began(cause, guarded=guarded)
-        broker.replication.withhold(hole=guarded)
-        if self._watched:
-            for module in OF_A_FAILOVER:  # now, not in its middle
-                importlib.import_module(f"understudy.container.{module}")
+        broker.presence.began(cause)
+        broker.replication.withhold(hole=broker.presence.isolated)
+        self._ready = False
+        self._make_ready()
 
     def services(self) -> Mapping[Service, Run]:
         """Return what runs those services that only the host knows."""
@@ -205,6 +203,7 @@ class RoleServices:
 
     def decide(self) -> Decisions:
         """Return what must run now, and take note of it: since when the broker acts, and whether it may be found."""
+        self._make_ready()
         broker, situation = self._broker, self.situation()
         acting = acts(situation).run
         if acting and self.acting_since_ms is None and self._outdated(situation):
@@ -227,6 +226,13 @@ class RoleServices:
         self.decisions = decided = services(situation)
         return decided
 
+    def _make_ready(self) -> None:
+        """Import what a failover needs as soon as the settings allow for one, not in its middle."""
+        if self._watched and not self._ready:
+            for module in OF_A_FAILOVER:
+                importlib.import_module(f"understudy.container.{module}")
+            self._ready = True
+
     def _outdated(self, situation: Situation) -> bool:
         """Return whether other slaves may know what those told them that acted, and this one does not."""
         others = (situation.members or {}).keys() - {situation.broker_id}
@@ -242,7 +248,8 @@ class RoleServices:
 
     @property
     def _watched(self) -> bool:
-        return self._broker.options.broker.enable_slave_acting_master
+        """Whether a slave may act here: since when its presence knows of it, the view of the group is no old one."""
+        return self._broker.presence.state.watched
 
     async def _go_online(self) -> None:
         from understudy.container.preonline.late import LateTakeOver

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+import attrs
 from scenario_copying import RETURN_SECONDS, Copies
 from scenario_members import Broker, NameServer
 
@@ -65,6 +66,13 @@ class Group(Copies):
         self._drop(server, broker_id)
         self._everybody_decides()
 
+    def watch(self, broker: Broker, acting_enabled: bool) -> None:
+        """Change ``enableSlaveActingMaster`` of a running member."""
+        broker.acting_enabled = acting_enabled
+        broker.view = attrs.evolve(broker.view, own=attrs.evolve(broker.view.own, acting_enabled=acting_enabled))
+        self._presence(broker, absence.Guarded(acting_enabled))
+        self._decide(broker)
+
     # --- time ------------------------------------------------------------------------------------------------------
 
     def second(self) -> None:
@@ -102,7 +110,7 @@ class Group(Copies):
         for name in self._names():
             server = self._server(broker, name)
             if server is not None and broker.broker_id in server.members:
-                server.heard[broker.broker_id] = self.now
+                server.hear(broker, self.now)
             elif server is not None:
                 self._registering(broker, registering.FoundLost())
 
@@ -134,7 +142,7 @@ class Group(Copies):
     def _list(self, server: NameServer, broker: Broker) -> None:
         before = min(server.members, default=0)
         server.members[broker.broker_id] = broker.address
-        server.heard[broker.broker_id] = self.now
+        server.hear(broker, self.now)
         server.members = dict(sorted(server.members.items()))
         master = server.members.get(0)
         if broker.broker_id and master is not None:
@@ -223,6 +231,8 @@ class Group(Copies):
         for action in actions:
             if isinstance(action, absence.Isolated):
                 self.say(broker, f"isolated: {action.cause}")
+            elif isinstance(action, absence.ForgetView):
+                broker.view = attrs.evolve(broker.view, members=None, pending=None, left=(), overtaken=True)
             elif isinstance(action, absence.Register):
                 self._registering(broker, registering.Everything())
 

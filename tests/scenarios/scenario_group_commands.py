@@ -3,6 +3,7 @@
 =================================  ======================================================================
 ``group 3 servers 2``              a master 0, slaves 1 and 2 (totalReplicas=3), name servers n1 and n2; nothing runs
 ``group 2 servers 1 without 0``    the same, with ``enableSlaveActingMaster=false`` at member 0
+``acting true 0 1``                change ``enableSlaveActingMaster`` of members that run
 ``start 0 1``                      start these members, one after the other
 ``kill 0``                         end the process of a member; its connections end
 ``power 0``                        its machine loses its power: no connection ends
@@ -43,6 +44,7 @@ class GroupRoom:
         self._group = Group(int(words[0]), int(words[2]), without_acting=without)
         self.lines = self._group.lines
         self.commands: dict[str, Callable[[Sequence[str]], None]] = {
+            "acting": self._acting,
             "start": self._start,
             "kill": lambda words: self._group.kill(self._broker(words[0])),
             "power": lambda words: self._group.power_off(self._broker(words[0])),
@@ -70,6 +72,10 @@ class GroupRoom:
 
     def _server(self, name: str) -> NameServer:
         return self._group.servers[int(name.removeprefix("n")) - 1]
+
+    def _acting(self, words: Sequence[str]) -> None:
+        for name in words[1:]:
+            self._group.watch(self._broker(name), {"true": True, "false": False}[words[0]])
 
     def _start(self, words: Sequence[str]) -> None:
         for name in words:

@@ -13,6 +13,9 @@ from understudy.container import silence
 from understudy.container.preonline import handshake
 from understudy.container.preonline.handshake import Member
 
+UNWATCHED_SECONDS = 110
+"""How much longer name servers wait for a broker that sends no heartbeats."""
+
 
 @attrs.define
 class NameServer:
@@ -22,6 +25,10 @@ class NameServer:
     up: bool = True
     members: dict[int, str] = attrs.field(factory=dict)
     heard: dict[int, float] = attrs.field(factory=dict)
+
+    def hear(self, broker: Broker, now: float) -> None:
+        """Note that *broker* was heard; one that sends no heartbeats is waited for until it registers again."""
+        self.heard[broker.broker_id] = now if broker.acting_enabled else now + UNWATCHED_SECONDS
 
 
 @attrs.define
