@@ -14,8 +14,8 @@ View = Mapping[int, str]
 
 @attrs.frozen
 class Following:
-    """What a slave knows of its master when something happens: its address, whether it has just said that it comes
-    back, and whether the address of its log is known. A master follows no one."""
+    """What a slave knows of its master when something happens: its address, whether it, or a slave before this
+    one, has just said that it comes, and whether the address of its log is known. A master follows no one."""
 
     address: str | None = None
     returning: bool = False

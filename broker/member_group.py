@@ -295,7 +295,7 @@ class MemberGroup:
         if replication.slave is None:
             return Following()
         log_known = replication.slave.master_address is not None
-        return Following(replication.master_address, replication.master_returning, log_known)
+        return Following(replication.master_address, replication.awaits, log_known)
 
     # --- questions ---------------------------------------------------------------------------------------------
 

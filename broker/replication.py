@@ -126,6 +126,7 @@ class Replication:
         self.alive = options.store.total_replicas
         self.initial_offset = 0
         self._announced_at = float("-inf")
+        self._successor: int | None = None  # what was announced is no master, but this slave
         self.master_changed: list[Callable[[], None]] = []
         self.copies_changed: list[Callable[[], None]] = []
         self.slaves_changed: list[Callable[[], None]] = []
@@ -258,13 +259,18 @@ class Replication:
                 callback()
 
     @property
-    def master_returning(self) -> bool:
-        """Whether the master has said just now that it is coming back (906)."""
+    def awaits(self) -> bool:
+        """Whether the master, or a slave before this one, has said just now that it comes (906)."""
         return self._world.clock.monotonic() - self._announced_at < RETURN_SECONDS
+
+    @property
+    def successor(self) -> int | None:
+        """The id of a slave that has said just now that it comes, and acts from now on."""
+        return self._successor if self.awaits else None
 
     def announced(self, master_address: str | None, ha_address: str) -> None:
         """Learn that the master comes back; it is followed, and kept in mind until the name servers list it."""
-        self._announced_at = self._world.clock.monotonic()
+        self._announced_at, self._successor = self._world.clock.monotonic(), None
         self.follow(master_address, ha_address)
         if self.slave is not None:
             self.slave.try_now()
@@ -273,9 +279,9 @@ class Replication:
         """Learn that the name servers list the master again: from now on they say when it is gone."""
         self._announced_at = float("-inf")
 
-    def stand_back(self) -> None:
-        """Learn that a slave with a smaller id comes online: it acts from now on, and is waited for like a master."""
-        self._announced_at = self._world.clock.monotonic()
+    def stand_back(self, successor: int) -> None:
+        """Learn that slave *successor* comes online: it acts from now on, and is waited for like a master."""
+        self._announced_at, self._successor = self._world.clock.monotonic(), successor
         for callback in self.master_changed:
             callback()
 

@@ -20,7 +20,8 @@ The rules of the room:
   knows of, none of them acts, and it goes on without any name server.
 * A slave whose log has a hole does not act, unless its master has nothing there either: it would pass what it cannot
   read, and the master would take that over as delivered.
-* A slave stops acting when its master says that it comes back, before the master reads the slave's progress.
+* A slave stops acting when its master says that it comes back, before the master reads the slave's progress; so it does
+  when a slave of a smaller id says that it acts from now on.
 
 In any single view at most one broker of a group acts: the condition names one id.
 """
@@ -46,6 +47,7 @@ class Situation:
         members: ids and addresses that the name server sees in the group; ``None`` while no name server has answered.
         metadata_synced: topics, groups and offsets of the group were copied, in this life or a former one.
         master_returning: the master has just said that it comes back.
+        successor: the slave of a smaller id that has just said that it comes, and acts from now on.
         master_declines: the master's own ``enableSlaveActingMaster`` is false.
         contact_lost: no name server has answered for longer than the group's timeout.
         slaves_silent: a slave that the last view shows, or that has come since, has not been heard for as long as that.
@@ -61,6 +63,7 @@ class Situation:
     members: Mapping[int, str] | None = None
     metadata_synced: bool = True
     master_returning: bool = False
+    successor: int | None = None
     master_declines: bool = False
     contact_lost: bool = False
     slaves_silent: bool = False
@@ -88,6 +91,8 @@ def acts(situation: Situation) -> Decision:
         return Decision(False, "no name server has answered for too long: the master may be back")
     if situation.master_returning:
         return Decision(False, "the master is coming back")
+    if situation.successor is not None:
+        return Decision(False, f"slave {situation.successor} comes and acts from now on")
     if situation.master_declines:
         return Decision(False, "enableSlaveActingMaster=false at the master: it would take nothing back")
     if not situation.members:

@@ -183,6 +183,7 @@ class RoleServices:
     def situation(self) -> Situation:
         """Return what the decision depends on now."""
         broker, role = self._broker, self._broker.role
+        successor = broker.replication.successor
         return Situation(
             broker_id=role.broker_id,
             is_slave=role.is_slave,
@@ -190,7 +191,8 @@ class RoleServices:
             isolated=broker.presence.isolated,
             members=broker.member_group.members,
             metadata_synced=broker.slave_sync.synced,
-            master_returning=role.is_slave and broker.replication.master_returning,
+            master_returning=role.is_slave and broker.replication.awaits and successor is None,
+            successor=successor if role.is_slave else None,
             master_declines=broker.member_group.state.master_declines,
             contact_lost=broker.presence.state.contact_lost,
             slaves_silent=self._listen().slaves_silent,

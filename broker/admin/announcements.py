@@ -176,7 +176,7 @@ class StandingBack:
             remark = f"broker {parts.identity.broker_id} does not stand back for broker {successor}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
         await self._check(successor, address)
-        parts.replication.stand_back()
+        parts.replication.stand_back(successor)
         async with trio.open_nursery() as nursery:  # each may have a put under way, which has a moment to end
             for each in STORED:
                 nursery.start_soon(parts.services.stop, each.value)

@@ -129,11 +129,18 @@ def test_the_page_for_operators_has_every_reason_and_no_other() -> None:
     )
     views = (None, {}, {0: "m:1"}, {1: "s:1"}, {2: "s:1"}, {3: "s:1"})
     reasons = {
-        services(Situation(broker_id, broker_id > 0, members=view, **dict(zip(flags, values, strict=True))))[
-            Service.SCHEDULE
-        ].reason
+        services(
+            Situation(
+                broker_id,
+                broker_id > 0,
+                members=view,
+                successor=successor if broker_id else None,
+                **dict(zip(flags, values, strict=True)),
+            )
+        )[Service.SCHEDULE].reason
         for broker_id in (0, 2)
         for view in views
+        for successor in (None, 1)
         for values in product((False, True), repeat=len(flags))
     }
     assert [reason for reason in sorted(reasons) if not any(re.fullmatch(each, reason) for each in patterns)] == []

@@ -245,6 +245,10 @@ def test_only_a_slave_with_a_larger_id_stands_back() -> None:
             assert "schedule" in first.services.running()
             comes = {"successorId": "1", "successorAddress": first.identity.address}
             assert (await ring.ask(second, RequestCode.EXCHANGE_BROKER_HA_INFO, comes)).code == 0
+            # then it says whom it makes way for, and later why it still does not act
+            assert second.session.rules.reason == "slave 1 comes and acts from now on"
+            await trio.sleep(15)
+            assert second.session.rules.reason == "slave 1 has a smaller id"
 
     run(scenario)
 

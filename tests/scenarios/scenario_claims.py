@@ -5,7 +5,9 @@ from __future__ import annotations
 from scenario_links import Links
 from scenario_members import Broker
 
+from understudy.broker.absence import MASTER_ID
 from understudy.broker.announcement import Claim, contradiction
+from understudy.container.preonline import handshake
 
 
 class Claims(Links):
@@ -24,7 +26,7 @@ class Claims(Links):
         why = self._stranger(broker, address, broker_id)
         if not why and not broker.patience.lasts(self.now):
             why = "slaves have come for too long, and none is there"
-        return self._heard(broker, f"slave {broker_id} comes at {address}", why)
+        return self._heard(broker, f"slave {broker_id} comes at {address}", why, broker_id)
 
     def _stranger(self, broker: Broker, address: str, broker_id: int) -> str:
         """Return what is wrong with who answers at *address*, ``""`` when it is that member."""
@@ -34,10 +36,20 @@ class Claims(Links):
             return f"nobody answers at {address}"
         return "" if found.broker_id == broker_id else f"{address} answers that it is {found.broker_id}"
 
-    def _heard(self, broker: Broker, what: str, why: str) -> bool:
+    def _heard(self, broker: Broker, what: str, why: str, of: int = MASTER_ID) -> bool:
         if why:
             self.say_once(broker, "believed", f"does not believe that {what}: {why}")
             return False
-        broker.announced_at = self.now
+        self._tell(broker, of)
         self.say_once(broker, "believed", f"believes that {what}")
         return True
+
+    def _tell(self, told: Broker, broker_id: int) -> None:
+        """Let *told* wait for its master, or for the slave *broker_id*."""
+        told.announced_at, told.successor = self.now, None if broker_id == MASTER_ID else broker_id
+
+    def _remind(self, broker: Broker, state: handshake.State) -> None:
+        for member in state.told:
+            told = self._reachable(broker, member.address)
+            if told is not None:
+                self._tell(told, broker.broker_id)

@@ -21,6 +21,7 @@ class Copies(Claims):
 
     def _situation(self, broker: Broker) -> Situation:
         is_slave = broker.broker_id > 0
+        awaits = is_slave and self.now - broker.announced_at < RETURN_SECONDS
         return Situation(
             broker_id=broker.broker_id,
             is_slave=is_slave,
@@ -28,7 +29,8 @@ class Copies(Claims):
             isolated=broker.presence.isolated,
             members=broker.view.members,
             metadata_synced=broker.synced,
-            master_returning=is_slave and self.now - broker.announced_at < RETURN_SECONDS,
+            master_returning=awaits and broker.successor is None,
+            successor=broker.successor if awaits else None,
             master_declines=broker.view.master_declines,
             contact_lost=broker.presence.contact_lost,
             slaves_silent=broker.silence.slaves_silent,

@@ -278,12 +278,6 @@ class Group(Copies):
         broker.late, broker.returning, broker.log_open = state.given_up, None, False
         self._presence(broker, absence.Online(heard=broker.answered))
 
-    def _remind(self, broker: Broker, state: handshake.State) -> None:
-        for member in state.told:
-            told = self._reachable(broker, member.address)
-            if told is not None:
-                told.announced_at = self.now
-
     def _await_copy(self, broker: Broker, slave: Broker) -> handshake.Event | None:
         self._copy(slave)
         began = self.now if broker.awaits_since is None else broker.awaits_since
@@ -319,7 +313,7 @@ class Group(Copies):
         elif state.phase is Phase.ANNOUNCE:
             word = "acts from now on" if broker.broker_id else "comes back"
             self.say(broker, f"tells {other.name} that it {word}")
-            other.announced_at = self.now
+            self._tell(other, broker.broker_id)
             other.follows = other.follows if broker.broker_id else broker.address
             self._decide(other)
         elif state.phase is Phase.AWAIT_COPY:

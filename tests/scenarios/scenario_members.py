@@ -53,6 +53,7 @@ class Broker:
     awaits_since: float | None = None
     late: tuple[Member, ...] = ()
     announced_at: float = -math.inf
+    successor: int | None = None
     follows: str | None = None
     connected: str | None = None
     locks: dict[str, str] = attrs.field(factory=dict)
