@@ -6,7 +6,6 @@ tables that were copied, the end of pre-online, an absence that was noticed.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from understudy.broker.topics import TopicConfig
 from understudy.broker.transactions import judgement
 from understudy.container import silence
 from understudy.container.acting import Situation, acts, services
+from understudy.container.failover_modules import import_for_failover
 from understudy.container.log_topics import LogTopics
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from understudy.container.preonline.service import PreOnline
 
 log = get_logger("container.role")
-
-OF_A_FAILOVER = ("escape.bridge", "escape.halves", "preonline.late", "preonline.report", "preonline.service")
-"""Modules that only a broker with ``enableSlaveActingMaster`` needs; a fifteenth of what the others import."""
 
 
 class RoleServices:
@@ -74,8 +71,6 @@ class RoleServices:
         cause = STARTED if broker.role.epoch == 0 else f"the role has changed: {broker.role}"
         broker.presence.began(cause)
         broker.replication.withhold(hole=broker.presence.isolated)
-        self._ready = False
-        self._make_ready()
 
     def services(self) -> Mapping[Service, Run]:
         """Return what runs those services that only the host knows."""
@@ -205,7 +200,8 @@ class RoleServices:
 
     def decide(self) -> Decisions:
         """Return what must run now, and take note of it: since when the broker acts, and whether it may be found."""
-        self._make_ready()
+        if self._watched:
+            import_for_failover()
         broker, situation = self._broker, self.situation()
         acting = acts(situation).run
         if acting and self.acting_since_ms is None and self._outdated(situation):
@@ -227,13 +223,6 @@ class RoleServices:
             broker.hold.wake_all()
         self.decisions = decided = services(situation)
         return decided
-
-    def _make_ready(self) -> None:
-        """Import what a failover needs as soon as the settings allow for one, not in its middle."""
-        if self._watched and not self._ready:
-            for module in OF_A_FAILOVER:
-                importlib.import_module(f"understudy.container.{module}")
-            self._ready = True
 
     def _outdated(self, situation: Situation) -> bool:
         """Return whether other slaves may know what those told them that acted, and this one does not."""
