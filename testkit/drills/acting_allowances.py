@@ -272,10 +272,17 @@ def judge(repeats: Iterable[Repeat]) -> tuple[Counter[str], list[Violation]]:
 
 def _rows(repeat: Repeat) -> Counter[str]:
     """Return how many repeats of it each row explains; nothing: not all of them have one."""
-    for parts in ([repeat], repeat.parts() if repeat.places else ()):
-        counts = _explain(parts)
-        if counts:
-            return counts
+    counts: Counter[str] = Counter()
+    for part in repeat.parts():
+        found = _explain([part]) or _chain(part)
+        if not found:
+            return Counter()
+        counts += found
+    return counts
+
+
+def _chain(repeat: Repeat) -> Counter[str]:
+    """Return how many repeats each row explains, if each copy has one for coming after the one before it."""
     counts = _explain(repeat.steps())
     return counts if set(counts.values()) <= {1} else Counter()  # nothing has the same consequence twice in a row
 

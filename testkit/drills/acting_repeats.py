@@ -48,10 +48,14 @@ class Repeat:
         """Return it as its copies, and for each copy that came again that alone: each may have a reason of its own.
 
         A copy that came again was read again, as any plain message is: what was delayed waits no more where it stands.
+        Where a log lost its end in between, another copy may stand there.
         """
-        times: dict[tuple[str, int], list[float]] = {}
+        if not self.places:
+            return [self]
+        times: dict[tuple[tuple[str, int], int], list[float]] = {}
         for place, seconds in zip(self.places, self.came, strict=True):
-            times.setdefault(place, []).append(seconds)
+            cuts = sum(met.kind == "power" and not met.flushed and met.begin <= seconds for met in self.met)
+            times.setdefault((place, cuts), []).append(seconds)
         again = [
             attrs.evolve(self, delayed=False, due=came[0], came=tuple(came), places=())
             for came in times.values()
@@ -59,7 +63,8 @@ class Repeat:
         ]
         if len(times) == 1:
             return again
-        return [attrs.evolve(self, came=tuple(came[0] for came in times.values()), places=()), *again]
+        copies = tuple(came[0] for came in times.values())
+        return [attrs.evolve(self, came=copies, places=tuple(place for place, _ in times)), *again]
 
     def steps(self) -> list[Repeat]:
         """Return each of its copies with the one before it, as a repeat of its own: each may have another reason.
@@ -67,8 +72,9 @@ class Repeat:
         Whoever put a later one did so because of what became of the one before.
         """
         first, *later = itertools.pairwise(sorted(self.came))
-        return [attrs.evolve(self, came=first, places=())] + [
-            attrs.evolve(self, due=two[0], came=two, places=()) for two in later
+        places: list[tuple[tuple[str, int], ...]] = [*itertools.pairwise(self.places)] or [()] * (len(later) + 1)
+        return [attrs.evolve(self, came=first, places=places[0])] + [
+            attrs.evolve(self, due=two[0], came=two, places=stood) for two, stood in zip(later, places[1:], strict=True)
         ]
 
     @property

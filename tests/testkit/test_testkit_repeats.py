@@ -303,6 +303,25 @@ def test_a_delayed_message_that_is_read_again_where_it_stands_is_a_plain_one(
     assert judge([attrs.evolve(again, places=(("g0", 500), ("g1", 90)))])[1]  # a second copy has another reason
 
 
+@pytest.mark.parametrize(
+    ("places", "met", "row"),
+    [
+        pytest.param((("g0", 500), ("g1", 90)), (CUT,), "silence", id="another copy"),
+        pytest.param((("g0", 500), ("g0", 500)), (CUT,), None, id="the same one, and nobody lost a lock"),
+        pytest.param((("g0", 500), ("g0", 500)), (POWER,), "sudden death", id="what stood there was lost"),
+        pytest.param((("g0", 500), ("g0", 500)), (attrs.evolve(POWER, begin=90.0),), None, id="it was lost before"),
+    ],
+)
+def test_no_fault_of_who_delivers_explains_that_a_copy_is_read_twice(
+    places: tuple[tuple[str, int], ...], met: tuple[Met, ...], row: str | None
+) -> None:
+    hosts = frozenset(("c1", "c2", "c3"))
+    counts, violations = judge([Repeat("key", True, 99.5, (99.5, 118.0), met, hosts, places=places)])
+    assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
+    thrice = Repeat("key", True, 99.5, (99.5, 118.0, 119.0), met, hosts, places=(*places, places[1]))
+    assert judge([thrice])[1]
+
+
 @pytest.mark.parametrize(("asleep_from", "allowed"), [(98.0, True), (101.0, False)])
 def test_a_host_that_is_suspended_notices_nothing_before_it_wakes(asleep_from: float, allowed: bool) -> None:
     asleep = Met("suspend", Home.MASTER, asleep_from, 103.0, host="c1")
