@@ -44,7 +44,8 @@ class Allowance:
         before, after: the message was due between so many seconds before the fault (below zero: after it began) and so
             many after its beginning.
         most: how often it may come at most.
-        unflushed: only where the fault took bytes that had not been flushed.
+        unflushed: only where the fault took bytes that had not been flushed, and another host met one near it: else the
+            slaves give back what was lost, and know what was delivered.
         alone: only where it took the last member of the group; *before* then counts from when the master was away.
         acting: only where a slave may act at that time: the master or a name server had met a fault as well; *before*
             then counts from the later one. It counts as well when the message came first: a slave that begins to act
@@ -94,7 +95,7 @@ class Allowance:
         return any(
             met.kind in self.faults
             and (met.home is self.home or (self.elsewhere and repeat.stored_twice_at(met)))
-            and not (self.unflushed and met.flushed)
+            and not (self.unflushed and (met.flushed or not repeat.met_elsewhere(met)))
             and (met.unserved or not self.unserved)
             and self._since(repeat, met) - before
             <= moment
@@ -233,7 +234,7 @@ def allowed_table() -> str:
         if row.unserved:
             faults += ", when no other name server was there"
         if row.unflushed:
-            faults += ", with `ASYNC_FLUSH`"
+            faults += ", with `ASYNC_FLUSH`, and another host met a fault near it"
         if row.unknown:
             faults += ", unless the slave that acts has the master's copy in its log"
         begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"

@@ -146,6 +146,10 @@ class Repeat:
         )
         return max(lost.begin + slept, *(met.end for met in asleep if met.begin <= lost.begin <= met.end), lost.begin)
 
+    def met_elsewhere(self, lost: Met) -> bool:
+        """Return whether another host met a fault near *lost*."""
+        return any(met.host != lost.host and lost.near(met) for met in self.met)
+
     def stored_twice_at(self, lost: Met) -> bool:
         """Return whether a copy of it stands in the log of a master at that host, and another one elsewhere."""
         groups = {group for group, _ in self.places}

@@ -28,7 +28,6 @@ def repeat(due: float, *met: Met, came: int = 2, delayed: bool = True) -> Repeat
         (Met("kill", Home.MASTER, 100.0, 110.0), 99.5, "sudden death"),
         (CUT, 99.5, "silence"),
         (CUT, 103.5, "silence"),
-        (POWER, 90.0, "not flushed"),
         (Met("cut-off-servers", Home.MASTER, 100.0, 120.0), 110.0, "both at once"),
         (Met("power", Home.OTHER, 100.0, 120.0), 105.0, "escape unanswered"),
     ],
@@ -36,6 +35,25 @@ def repeat(due: float, *met: Met, came: int = 2, delayed: bool = True) -> Repeat
 def test_a_row_covers_what_was_due_in_its_window(met: Met, due: float, row: str) -> None:
     counts, violations = judge([repeat(due, met)])
     assert (dict(counts), violations) == ({row: 1}, [])
+
+
+@pytest.mark.parametrize(
+    ("due", "other", "allowed"),
+    [
+        pytest.param(90.0, Met("cut", Home.SLAVE, 95.0, 105.0, host="c2"), True, id="a slave was away"),
+        pytest.param(89.0, Met("cut", Home.SLAVE, 95.0, 105.0, host="c2"), False, id="it had been written"),
+        pytest.param(90.0, None, False, id="the slaves gave it back"),
+        pytest.param(90.0, Met("cut", Home.SLAVE, 50.0, 70.0, host="c2"), False, id="a slave was away long before"),
+        pytest.param(90.0, Met("slow", Home.MASTER, 95.0, 105.0), False, id="the same host"),
+    ],
+)
+def test_what_was_not_flushed_comes_again_only_where_slaves_may_not_have_had_it(
+    due: float, other: Met | None, allowed: bool
+) -> None:
+    others = () if other is None else (other,)
+    counts, violations = judge([repeat(due, POWER, *others)])
+    assert (dict(counts), bool(violations)) == ({"not flushed": 1} if allowed else {}, not allowed)
+    assert judge([repeat(due, attrs.evolve(POWER, flushed=True), *others)])[1]
 
 
 @pytest.mark.parametrize(
