@@ -85,8 +85,7 @@ class Allowance:
         """Return whether *repeat* is one of these."""
         if len(repeat.came) > self.most or (self.unknown and repeat.delayed and repeat.recognizable):
             return False
-        locked = not (repeat.unlocked if self.delayed else repeat.unlocked_beside_master)
-        if not (self.delayed if repeat.delayed else self.commits and not locked):
+        if not (self.delayed if repeat.delayed else self.commits):
             return False
         before = self.before if repeat.delayed else self.before + COMMIT_SECONDS
         if self.late_copies and repeat.slowed(repeat.came[0]):
@@ -97,6 +96,7 @@ class Allowance:
             and (met.home is self.home or (self.elsewhere and repeat.stored_twice_at(met)))
             and not (self.unflushed and (met.flushed or not repeat.met_elsewhere(met)))
             and (met.unserved or not self.unserved)
+            and (repeat.delayed or (repeat.unlocked(met) if self.delayed else repeat.unlocked_beside(met)))
             and self._since(repeat, met) - before
             <= moment
             <= min(repeat.felt(met) + self.after, met.end + NOTICE_SECONDS)

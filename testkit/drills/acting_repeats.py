@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import attrs
 
 from understudy.testkit.drills.acting_faults import DEAF, SILENT, STANDS_STILL, STEPS_CLOCK
 from understudy.testkit.drills.met_faults import (
+    COMMIT_SECONDS,
     GROUP_TIMEOUT_SECONDS,
     LOCK_SECONDS,
     LONGEST_DELAY_SECONDS,
@@ -92,27 +94,29 @@ class Repeat:
         )
         return (self.due, self.came[0]) if self.delayed and stepped else (self.due,)
 
-    @property
-    def unlocked(self) -> bool:
-        """Whether locks were lost before it came again.
+    def unlocked(self, lost: Met) -> bool:
+        """Return whether locks were lost before it came again, while only the host of *lost* may have known its commit.
 
         At some time since it came there were too few members for a majority, or the master was away, and no name server
-        was there to tell of a slave in its place.
+        was there to tell of a slave in its place. Who kept its locks until others could be told has told them.
         """
-        return self._outvoted() or self._leaderless
+        told = lost.end + RETURN_SECONDS + COMMIT_SECONDS
+        return self._outvoted(1, lambda moment, hosts: moment <= told) or self._leaderless(
+            lambda master: master.begin <= told
+        )
 
-    @property
-    def unlocked_beside_master(self) -> bool:
-        """Whether locks were lost before it came again although consumers reached the master all the time.
+    def unlocked_beside(self, silent: Met) -> bool:
+        """Return whether locks were lost before it came again although consumers reached the *silent* master.
 
         Another member was away as well, and no majority was left; or no name server was there to tell of a slave.
         """
-        return self._outvoted(at_least=2) or self._leaderless
+        return self._outvoted(2, lambda moment, hosts: silent.host in hosts) or self._leaderless(
+            lambda master: master.host == silent.host and master.begin <= silent.end and silent.begin <= master.end
+        )
 
-    @property
-    def _leaderless(self) -> bool:
-        """Whether nobody was there to renew locks before it came again."""
-        lost = [met for met in self.met if met.home is Home.MASTER and met.away]
+    def _leaderless(self, counts: Callable[[Met], bool]) -> bool:
+        """Return whether nobody was there to renew locks, after a loss of the master that *counts*, before it came again."""
+        lost = [met for met in self.met if met.home is Home.MASTER and met.away and counts(met)]
         servers = [met for met in self.met if met.unserved]
         return any(
             self.came[0] - NOTICE_SECONDS <= max(master.end, server.end)
@@ -123,16 +127,21 @@ class Repeat:
             for server in servers
         )
 
-    def _outvoted(self, at_least: int = 1) -> bool:
-        """Return whether so many members were away at a time that no majority was left, *at_least* so many."""
+    def _outvoted(self, at_least: int, counts: Callable[[float, set[str]], bool]) -> bool:
+        """Return whether no majority was left at a moment that *counts*, as are the hosts that were away.
+
+        Args:
+            at_least: so many must have been away.
+            counts: called with a moment, and with the hosts that were away.
+        """
         fewest = max(len(self.hosts) - len(self.hosts) // 2, at_least)
         away = [met for met in self.met if met.away and met.host in self.hosts]
         first, last = self.came[0], self.came[-1]
-        moments = [first, *(met.begin for met in away if first <= met.begin <= last)]
-        return any(
-            len({met.host for met in away if met.begin <= moment <= met.end + NOTICE_SECONDS}) >= fewest
-            for moment in moments
-        )
+        for moment in (first, *(met.begin for met in away if first <= met.begin <= last)):
+            hosts = {met.host for met in away if met.begin <= moment <= met.end + NOTICE_SECONDS}
+            if len(hosts) >= fewest and counts(moment, hosts):
+                return True
+        return False
 
     def felt(self, lost: Met) -> float:
         """Return since when its host can have noticed *lost*: one that stands still when it begins cannot before.

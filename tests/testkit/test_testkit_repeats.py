@@ -233,6 +233,16 @@ DEAD = Met("kill", Home.MASTER, 100.0, 110.0, host="c1")
             None,
             id="locks had been lost before it came",
         ),
+        pytest.param(
+            95.0,
+            (
+                attrs.evolve(DEAD, end=102.0),
+                *(Met("kill", Home.SLAVE, 119.0, 140.0, host=host) for host in ("c2", "c3")),
+            ),
+            "c1 c2 c3",
+            None,
+            id="locks were lost when it had long been committed elsewhere",
+        ),
         pytest.param(95.0, (attrs.evolve(DEAD, kind="cut"),), "c1 c2", None, id="the master knew it all the time"),
         pytest.param(105.0, (AWAY, LAST), "c1 c2", "acting slave lost", id="its commit was known to the last one only"),
         pytest.param(93.5, (AWAY, LAST), "c1 c2", None, id="it was committed at the master"),
@@ -267,6 +277,24 @@ ALSO = Met("power", Home.SLAVE, 102.0, 140.0, host="c2")
         pytest.param(105.0, 131.0, (MUTE, attrs.evolve(UNSERVED, begin=112.0)), None, id="a slave acted before"),
         pytest.param(105.0, 121.0, (MUTE, attrs.evolve(UNSERVED, begin=70.0, end=90.0)), None, id="it was back before"),
         pytest.param(131.5, 140.0, (MUTE, UNSERVED), None, id="the fault was over"),
+        pytest.param(
+            125.0,
+            140.0,
+            (MUTE, *(attrs.evolve(ALSO, begin=132.0, host=host) for host in ("c2", "c3"))),
+            None,
+            id="locks were lost when it was over",
+        ),
+        pytest.param(
+            125.0,
+            158.0,
+            (
+                MUTE,
+                attrs.evolve(MUTE, kind="kill", begin=140.0, end=160.0),
+                attrs.evolve(UNSERVED, begin=141.0, end=160.0),
+            ),
+            None,
+            id="the master was lost once more when it was over",
+        ),
         pytest.param(
             95.0,
             121.0,
