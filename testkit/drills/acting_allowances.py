@@ -99,10 +99,15 @@ class Allowance:
             and (repeat.delayed or (repeat.unlocked(met) if self.delayed else repeat.unlocked_beside(met)))
             and self._since(repeat, met) - before
             <= moment
-            <= min(repeat.felt(met) + self.after, met.end + NOTICE_SECONDS)
+            <= min(repeat.felt(met) + self._after(met), met.end + NOTICE_SECONDS)
             for met in repeat.met
             for moment in moments
         )
+
+    def _after(self, met: Met) -> float:
+        """Return for how long it still counts: who has ended does nothing more, what it put out is on its way."""
+        ended = met.kind in ENDS_PROCESS and met.home is not Home.SERVER  # the master lives on without name servers
+        return min(self.after, NOTICE_SECONDS) if ended else self.after
 
     def _since(self, repeat: Repeat, met: Met) -> float:
         if self.alone:
@@ -240,6 +245,8 @@ def allowed_table() -> str:
         begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"
         begin = "the later fault" if row.acting else begin
         end = f"{row.after:g} s after the fault" if row.after else "the fault"
+        if row.after > NOTICE_SECONDS and row.home is not Home.SERVER and set(row.faults) & set(ENDS_PROCESS):
+            end += f" ({NOTICE_SECONDS:g} s after {', '.join(ENDS_PROCESS)})"
         when = f"from {abs(row.before):g} s {'before' if row.before > 0 else 'after'} {begin} to {end}"
         if row.acting:
             when += ", or delivered late then"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import attrs
 
-from understudy.testkit.drills.acting_faults import DEAF, SILENT, STANDS_STILL, STEPS_CLOCK
+from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, SILENT, STANDS_STILL, STEPS_CLOCK
 from understudy.testkit.drills.met_faults import (
     COMMIT_SECONDS,
     GROUP_TIMEOUT_SECONDS,
@@ -115,7 +115,7 @@ class Repeat:
         )
 
     def _leaderless(self, counts: Callable[[Met], bool]) -> bool:
-        """Return whether nobody was there to renew locks, after a loss of the master that *counts*, before it came again."""
+        """Return whether nobody was there to renew locks before it came again, after a loss that *counts*."""
         lost = [met for met in self.met if met.home is Home.MASTER and met.away and counts(met)]
         servers = [met for met in self.met if met.unserved]
         return any(
@@ -146,8 +146,11 @@ class Repeat:
     def felt(self, lost: Met) -> float:
         """Return since when its host can have noticed *lost*: one that stands still when it begins cannot before.
 
-        A machine that sleeps before the silence has lasted long enough to mean something does not count that time.
+        A machine that sleeps before the silence has lasted long enough to mean something does not count that time. A
+        process that ends notices nothing.
         """
+        if lost.kind in ENDS_PROCESS:
+            return lost.begin
         asleep = [met for met in self.met if met.kind in STANDS_STILL and met.host == lost.host and met != lost]
         noticed = lost.begin + SLAVE_TIMEOUT_SECONDS
         slept = sum(

@@ -44,6 +44,8 @@ def test_what_a_sleeping_host_had_not_told_when_it_lost_its_power_may_come_again
     told = Repeat("key", True, 99.5, (99.5, 117.0), (*sleep, power), frozenset({"m", "s"}))
     counts, violations = judge([told])
     assert (bool(violations), bool(counts)) == (not allowed, allowed)
+    # and what was due when it slept, and was dead, is nothing that it can have put out
+    assert judge([attrs.evolve(told, due=108.0, came=(108.0, 117.0))])[1]
 
 
 def test_a_master_that_comes_back_without_its_deaf_slave_delivers_again() -> None:

@@ -29,7 +29,8 @@ def repeat(due: float, *met: Met, came: int = 2, delayed: bool = True) -> Repeat
         (CUT, 99.5, "silence"),
         (CUT, 103.5, "silence"),
         (Met("cut-off-servers", Home.MASTER, 100.0, 120.0), 110.0, "both at once"),
-        (Met("power", Home.OTHER, 100.0, 120.0), 105.0, "escape unanswered"),
+        (Met("cut", Home.OTHER, 100.0, 120.0), 105.0, "escape unanswered"),
+        (Met("power", Home.OTHER, 100.0, 120.0), 95.0, "escape unanswered"),
     ],
 )
 def test_a_row_covers_what_was_due_in_its_window(met: Met, due: float, row: str) -> None:
@@ -110,6 +111,19 @@ def test_a_lost_slave_repeats_what_it_delivered_late_when_it_acted(came: float, 
 def test_what_a_deaf_slave_did_not_hear_may_come_again(slave: Met, due: float, allowed: bool, kind: str) -> None:
     counts, violations = judge([repeat(due, attrs.evolve(CUT, kind=kind), slave)])
     assert (counts["deaf slave"], bool(violations)) == (int(allowed), not (allowed or counts))
+
+
+@pytest.mark.parametrize(
+    ("lost", "other", "row"),
+    [
+        (Met("kill", Home.SLAVE, 100.0, 120.0, host="s"), Met("kill", Home.MASTER, 80.0, 110.0), "acting slave lost"),
+        (Met("kill", Home.MASTER, 100.0, 120.0, host="m"), Met("cut-in", Home.SLAVE, 95.0, 101.0), "deaf slave"),
+        (Met("power", Home.OTHER, 100.0, 120.0, host="o"), Met("cut", Home.MASTER, 80.0, 110.0), "escape unanswered"),
+    ],
+)
+def test_who_has_ended_puts_out_nothing_more(lost: Met, other: Met, row: str) -> None:
+    assert judge([repeat(100.9, lost, other)])[0] == {row: 1}
+    assert judge([repeat(101.1, lost, other)])[1]
 
 
 GONE = Met("power", Home.SLAVE, 95.0, 117.0, host="c1")
