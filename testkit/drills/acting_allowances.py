@@ -57,8 +57,9 @@ class Allowance:
         commits: also a plain message that was consumed then, where locks were lost: its commit was known to the lost
             member only, and who has to lock again asks for the committed offset. *before* is longer by as long as it
             may take to commit.
-        elsewhere: also a fault of a member's host that has the master of another group, if one copy is in the log of
-            that master and one is not.
+        elsewhere: only where something may have escaped, for the master or a name server met a fault before it was
+            over, and one copy is in the log of the other group's master, as far as it is known where they are; also a
+            fault of a member's host that has such a master, if one copy is there and one is not.
         delayed: also a delayed message that was due then; otherwise the master is there, and locks were lost because it
             was not the only one that is away.
     """
@@ -93,7 +94,7 @@ class Allowance:
         moments = (repeat.due, repeat.came[0]) if self.acting else repeat.moments
         return any(
             met.kind in self.faults
-            and (met.home is self.home or (self.elsewhere and repeat.stored_twice_at(met)))
+            and (repeat.escaped_to(met) if self.elsewhere else met.home is self.home)
             and not (self.unflushed and (met.flushed or not repeat.met_elsewhere(met)))
             and (met.unserved or not self.unserved)
             and (repeat.delayed or (repeat.unlocked(met) if self.delayed else repeat.unlocked_beside(met)))
@@ -238,6 +239,8 @@ def allowed_table() -> str:
             faults += ", after or during one at the host of the master or of a name server"
         if row.unserved:
             faults += ", when no other name server was there"
+        if row.elsewhere:
+            faults += ", which has one copy, after one at the host of the master or of a name server"
         if row.unflushed:
             faults += ", with `ASYNC_FLUSH`, and another host met a fault near it"
         if row.unknown:

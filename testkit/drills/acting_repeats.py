@@ -162,10 +162,15 @@ class Repeat:
         """Return whether another host met a fault near *lost*."""
         return any(met.host != lost.host and lost.near(met) for met in self.met)
 
-    def stored_twice_at(self, lost: Met) -> bool:
-        """Return whether a copy of it stands in the log of a master at that host, and another one elsewhere."""
+    def escaped_to(self, lost: Met) -> bool:
+        """Return whether it may have been on its way to another group's master at the host that *lost* met.
+
+        Then a copy stands in that one's log; where it is a member's host as well, another one elsewhere.
+        """
         groups = {group for group, _ in self.places}
-        return len(groups) > 1 and bool(groups & lost.masters)
+        there = bool(groups & lost.masters)
+        there = there or not groups if lost.home is Home.OTHER else there and len(groups) > 1
+        return there and any(met.home in (Home.MASTER, Home.SERVER) and met.begin <= lost.end for met in self.met)
 
     def quiet_since(self, lost: Met) -> float:
         """Return since when nobody can have learned anything from the host that *lost* met: it was silent before."""
