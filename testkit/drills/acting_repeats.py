@@ -173,8 +173,12 @@ class Repeat:
         return there and any(met.home in (Home.MASTER, Home.SERVER) and met.begin <= lost.end for met in self.met)
 
     def quiet_since(self, lost: Met) -> float:
-        """Return since when nobody can have learned anything from the host that *lost* met: it was silent before."""
+        """Return since when nobody can have learned anything from the host that *lost* met: it was silent before.
+
+        One that is cut off from name servers is not: its slaves copy on until one of them acts.
+        """
         silent = [met for met in self.met if met.kind in SILENT and met.host == lost.host]
+        silent = [met for met in silent if met.kind != "cut-off-servers"]
         return min((met.begin for met in silent if met.begin <= lost.begin <= met.end), default=lost.begin)
 
     def slowed(self, seconds: float) -> bool:
@@ -184,12 +188,17 @@ class Repeat:
         )
 
     def acting_since(self, lost: Met) -> float:
-        """Return since when a slave may have acted when *lost* met it, or until it was over; infinity: none did."""
+        """Return since when a slave may have acted when *lost* met it, or until it was over; infinity: none did.
+
+        No slow link makes one act, nor does a name server's wall clock.
+        """
         return min(
             (
                 met.begin
                 for met in self.met
                 if met.home in (Home.MASTER, Home.SERVER)
+                and met.kind != "slow"
+                and not (met.home is Home.SERVER and met.kind in STEPS_CLOCK)
                 and met.begin <= lost.end
                 and lost.begin <= met.end + RETURN_SECONDS
             ),

@@ -48,6 +48,13 @@ def test_what_a_sleeping_host_had_not_told_when_it_lost_its_power_may_come_again
     assert judge([attrs.evolve(told, due=108.0, came=(108.0, 117.0))])[1]
 
 
+@pytest.mark.parametrize(("kind", "allowed"), [("cut-out", True), ("cut-off-servers", False)])
+def test_what_slaves_copied_from_a_master_without_name_servers_does_not_come_again(kind: str, allowed: bool) -> None:
+    alone, cut = Met(kind, Home.MASTER, 100.0, 130.0, host="m"), Met("cut", Home.MASTER, 108.0, 140.0, host="m")
+    counts, violations = judge([Repeat("key", True, 106.0, (106.0, 121.0), (alone, cut), frozenset({"m", "s"}))])
+    assert (bool(violations), bool(counts)) == (not allowed, allowed)
+
+
 def test_a_master_that_comes_back_without_its_deaf_slave_delivers_again() -> None:
     hosts = frozenset({"m", "s"})
     away, deaf = Met("kill", Home.MASTER, 100.0, 120.0, host="m"), Met("cut-in", Home.SLAVE, 117.0, 137.0, host="s")

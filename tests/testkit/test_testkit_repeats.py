@@ -66,6 +66,11 @@ def test_what_was_not_flushed_comes_again_only_where_slaves_may_not_have_had_it(
         pytest.param(103.5, Met("kill", Home.SERVER, 103.0, 110.0), True, id="a name server lost the master"),
         pytest.param(101.5, Met("kill", Home.SERVER, 103.0, 110.0), False, id="it did not act yet"),
         pytest.param(103.5, Met("kill", Home.SLAVE, 95.0, 130.0), False, id="another slave"),
+        pytest.param(103.5, Met("slow", Home.MASTER, 95.0, 130.0), False, id="the master was slow only"),
+        pytest.param(103.5, Met("clock-forward", Home.SERVER, 95.0, 130.0), False, id="a name server's wall clock"),
+        pytest.param(
+            103.5, Met("reset", Home.MASTER, 95.0, 96.0), True, id="name servers lost the master's connection"
+        ),
     ],
 )
 @pytest.mark.parametrize("kind", ["pause", "cut-in"])
