@@ -430,6 +430,40 @@ def test_each_copy_that_comes_again_needs_a_reason() -> None:
     assert rows((here, elsewhere, ("g1", 300)), MUTE, UNSERVED) is None
 
 
+SIGNED_OFF = Met("sign-off", Home.MASTER, 100.0, 101.0, host="c1")
+
+
+@pytest.mark.parametrize(("due", "allowed"), [(98.9, False), (99.1, True), (101.9, True), (102.1, False)])
+def test_a_master_that_was_signed_off_delivers_until_it_looks_at_its_group(due: float, allowed: bool) -> None:
+    counts, violations = judge([repeat(due, SIGNED_OFF)])
+    assert (dict(counts), bool(violations)) == ({"signed off": 1} if allowed else {}, not allowed)
+
+
+@pytest.mark.parametrize(
+    ("met", "due"),
+    [
+        (DEAD, 99.5),
+        (MUTE, 99.5),
+        (Met("cut-off-servers", Home.MASTER, 100.0, 120.0), 110.0),
+        (SIGNED_OFF, 99.5),
+    ],
+)
+def test_no_row_of_a_lost_master_explains_what_the_slave_had_in_its_log(met: Met, due: float) -> None:
+    assert not judge([repeat(due, met)])[1]
+    assert judge([attrs.evolve(repeat(due, met), recognizable=True)])[1]
+
+
+@pytest.mark.parametrize("kind", ["slow", "clock-forward", "clock-back", "cut-copies", "reset"])
+@pytest.mark.parametrize("home", list(Home))
+def test_no_fault_that_silences_nobody_explains_a_repeat(kind: str, home: Home) -> None:
+    away = {Home.MASTER: Home.SLAVE, Home.SLAVE: Home.MASTER}.get(home, Home.SLAVE)
+    met = Met(kind, home, 100.0, 130.0, host="c1", unserved=True), Met("cut-in", away, 90.0, 97.0, host="c2")
+    for due in (99.5, 100.5, 110.0):
+        found = attrs.evolve(repeat(due, *met), hosts=frozenset(("c1", "c2")))
+        assert judge([found])[1]
+        assert judge([attrs.evolve(found, delayed=False, came=(due, 131.0))])[1]
+
+
 def test_every_row_says_why_and_is_told_apart_by_its_name() -> None:
     assert len({row.name for row in ALLOWED}) == len(ALLOWED)
     assert all(row.why and row.most == 2 for row in ALLOWED)
