@@ -5,7 +5,8 @@
 ./understudy bench sim-acting --pop --seeds 100      with pops, too; --half and --timers the same with other kinds
 ./understudy bench sim-acting --allowed              prints which repeats are no violation, as docs/failover.md has it
 ./understudy bench sim-acting --broken               plays the seeds of acting_broken.toml, which once broke a promise
-./understudy bench sim-acting --mutations            plants the faults of acting_mutations.toml, one at a time
+./understudy bench sim-acting --mutations            plants the faults of acting_mutations.toml, one at a time; with
+                                                    --fresh no seed is played first that noticed one before
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--allowed", action="store_true", help="print which repeats are allowed, as a table")
     parser.add_argument("--broken", action="store_true", help="play the seeds that once broke a promise")
     parser.add_argument("--mutations", nargs="*", metavar="NAME", help="all of them, or those that are named")
+    parser.add_argument(
+        "--fresh", action="store_true", help="with --mutations: seeds from --first on only, not their own ones first"
+    )
     options = parser.parse_args(arguments)
+    if options.fresh and options.mutations is None:
+        parser.error("--fresh is for --mutations")
     if options.allowed:
         print(allowed_table())
         return 0
     if options.mutations is not None:
         seeds = range(options.first, options.first + SEEDS_PER_MUTATION)
-        return hunt_listed(MUTATIONS, options.mutations, play, seeds, options.processes)
+        return hunt_listed(MUTATIONS, options.mutations, play, seeds, options.processes, fresh=options.fresh)
     wanted = Wanted(timers=options.timers, halves=options.half, pops=options.pop)
     chosen = partial(play, wanted=wanted)
     kinds = "".join(f" --{name}" for name in ("timers", "half", "pop") if getattr(options, name))

@@ -74,14 +74,23 @@ def copied_product() -> AbstractContextManager[str]:
 
 
 def hunt_listed(
-    path: Path, names: Sequence[str], play: Callable[[int], SeedResult], seeds: Sequence[int], processes: int
+    path: Path,
+    names: Sequence[str],
+    play: Callable[[int], SeedResult],
+    seeds: Sequence[int],
+    processes: int,
+    *,
+    fresh: bool = False,
 ) -> int:
     """Plant the mutations of the file at *path*, those of *names* or all, one after the other, and print who notices.
+
+    One that cannot be planted, or played, is not found: nobody has seen that it is noticed. The others go on.
 
     Args:
         path: a TOML file.
         names: of some of them; empty for all.
         play, seeds, processes: as for :func:`hunt`.
+        fresh: play *seeds* as they are, and not first the seed that has noticed a mutation before.
 
     Returns:
         0 when each is noticed, 1 when one is not, 2 when a name is unknown.
@@ -95,10 +104,15 @@ def hunt_listed(
     for mutation in known:
         if names and mutation.name not in names:
             continue
-        others = [each for each in seeds if each != mutation.seed]
-        found = hunt(mutation, play, others if mutation.seed is None else [mutation.seed, *others], processes)
+        own = () if fresh or mutation.seed is None else (mutation.seed,)
+        try:
+            found = hunt(mutation, play, [*own, *(each for each in seeds if each not in own)], processes)
+            told = f"NOT FOUND within {len(seeds)} seeds" if found is None else f"seed {found[0]}: {found[1]}"
+        except MutationError as error:
+            found, told = None, f"NOT PLANTED: {error}"
+        except subprocess.CalledProcessError as error:
+            found, told = None, f"NOT PLAYED: the copy ended with {error.returncode}"
         missed += found is None
-        told = f"NOT FOUND within {len(seeds)} seeds" if found is None else f"seed {found[0]}: {found[1]}"
         print(f"  {mutation.name:76} {told[:200]}", flush=True)
         played += 1
     print(f"{played} mutations, {missed} not found")

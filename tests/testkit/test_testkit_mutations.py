@@ -11,7 +11,7 @@ import pytest
 from understudy.testkit.drills import acting_seeds
 from understudy.testkit.led import history as led_history
 from understudy.testkit.sim import mutations
-from understudy.testkit.sim.mutations import PRODUCT, Mutation, MutationError, hunt, read_mutations
+from understudy.testkit.sim.mutations import PRODUCT, Mutation, MutationError, hunt, hunt_listed, read_mutations
 from understudy.testkit.sim.seeds import SeedResult
 
 BENCH = Path(__file__).parents[2] / "bench"
@@ -100,3 +100,56 @@ def test_a_mutation_that_no_seed_notices_is_not_found(play: Callable[[int], Seed
 def test_a_text_that_does_not_stand_there_once_is_refused(old: str, play: Callable[[int], SeedResult]) -> None:
     with pytest.raises(MutationError, match="holds the text to be replaced"):
         hunt(Mutation("wrong", "game.py", old, ""), play, range(3), 1)
+
+
+LIST = """
+[[mutation]]
+name = "what is gone"
+file = "game.py"
+old = "return 6"
+new = "return 3"
+
+[[mutation]]
+name = "what is no Python"
+file = "game.py"
+old = "return 5"
+new = "return ("
+
+[[mutation]]
+name = "a lower limit"
+seed = 5
+file = "game.py"
+old = "return 5"
+new = "return 3"
+"""
+
+
+def test_what_cannot_be_planted_or_played_is_not_found_and_the_others_are_still_hunted(
+    play: Callable[[int], SeedResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "list.toml"
+    path.write_text(LIST)
+    assert hunt_listed(path, [], play, range(10), 1) == 1
+    gone, broken, lower, total = capsys.readouterr().out.splitlines()
+    assert "NOT PLANTED: what is gone: game.py holds the text to be replaced 0 times" in gone
+    assert "NOT PLAYED" in broken
+    assert lower.endswith("seed 5: seed 5 is too large")
+    assert total == "3 mutations, 2 not found"
+
+
+@pytest.mark.parametrize(("fresh", "first"), [(False, 5), (True, 4)])
+def test_a_fresh_hunt_does_not_begin_with_the_seed_that_noticed_it_before(
+    fresh: bool, first: int, play: Callable[[int], SeedResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "list.toml"
+    path.write_text(LIST)
+    assert hunt_listed(path, ["a lower limit"], play, range(10), 1, fresh=fresh) == 0
+    assert f"seed {first}: seed {first} is too large" in capsys.readouterr().out
+
+
+def test_fresh_seeds_are_for_mutations_only(capsys: pytest.CaptureFixture[str]) -> None:
+    from bench import sim_acting
+
+    with pytest.raises(SystemExit):
+        sim_acting.main(["--fresh"])
+    assert "--fresh is for --mutations" in capsys.readouterr().err
