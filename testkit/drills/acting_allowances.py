@@ -58,8 +58,8 @@ class Allowance:
             member only, and who has to lock again asks for the committed offset. *before* is longer by as long as it
             may take to commit.
         elsewhere: only where something may have escaped, for the master or a name server met a fault before it was
-            over, and one copy is in the log of the other group's master, as far as it is known where they are; also a
-            fault of a member's host that has such a master, if one copy is there and one is not.
+            over, and not all copies are in one log that is not the other group's master's, as far as it is known where
+            they are; also a fault of a member's host that has such a master, if one copy is there and one is not.
         delayed: also a delayed message that was due then; otherwise the master is there, and locks were lost because it
             was not the only one that is away.
     """
@@ -107,8 +107,13 @@ class Allowance:
 
     def _after(self, met: Met) -> float:
         """Return for how long it still counts: who has ended does nothing more, what it put out is on its way."""
-        ended = met.kind in ENDS_PROCESS and met.home is not Home.SERVER  # the master lives on without name servers
+        ended = met.kind in self._ends and met.home is not Home.SERVER  # the master lives on without name servers
         return min(self.after, NOTICE_SECONDS) if ended else self.after
+
+    @property
+    def _ends(self) -> tuple[str, ...]:
+        """Faults that end all of it; who puts something there waits for a machine without power as for a cut one."""
+        return ("kill",) if self.elsewhere else ENDS_PROCESS
 
     def _since(self, repeat: Repeat, met: Met) -> float:
         if self.alone:
@@ -209,7 +214,7 @@ ALLOWED = (
     ),
     Allowance(
         "escape unanswered",
-        "what escaped to another group's master was stored there, and the answer was lost: it is put once more",
+        "what escaped to another group's master was not answered: it is put once more, and what was put with it",
         (*SILENT, *ENDS_PROCESS),
         Home.OTHER,
         before=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
@@ -240,7 +245,7 @@ def allowed_table() -> str:
         if row.unserved:
             faults += ", when no other name server was there"
         if row.elsewhere:
-            faults += ", which has one copy, after one at the host of the master or of a name server"
+            faults += ", with copies in two groups or there, after one at the host of the master or of a name server"
         if row.unflushed:
             faults += ", with `ASYNC_FLUSH`, and another host met a fault near it"
         if row.unknown:
@@ -248,8 +253,8 @@ def allowed_table() -> str:
         begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"
         begin = "the later fault" if row.acting else begin
         end = f"{row.after:g} s after the fault" if row.after else "the fault"
-        if row.after > NOTICE_SECONDS and row.home is not Home.SERVER and set(row.faults) & set(ENDS_PROCESS):
-            end += f" ({NOTICE_SECONDS:g} s after {', '.join(ENDS_PROCESS)})"
+        if row.after > NOTICE_SECONDS and row.home is not Home.SERVER and set(row.faults) & set(row._ends):
+            end += f" ({NOTICE_SECONDS:g} s after {', '.join(row._ends)})"
         when = f"from {abs(row.before):g} s {'before' if row.before > 0 else 'after'} {begin} to {end}"
         if row.acting:
             when += ", or delivered late then"

@@ -165,11 +165,12 @@ class Repeat:
     def escaped_to(self, lost: Met) -> bool:
         """Return whether it may have been on its way to another group's master at the host that *lost* met.
 
-        Then a copy stands in that one's log; where it is a member's host as well, another one elsewhere.
+        Then a copy stands in that one's log, or it went elsewhere in one put with others: what is put together is done
+        when the last of it is answered. Where the host is a member's as well, one copy is there and one is not.
         """
         groups = {group for group, _ in self.places}
-        there = bool(groups & lost.masters)
-        there = there or not groups if lost.home is Home.OTHER else there and len(groups) > 1
+        there, escaped = bool(groups & lost.masters), len(groups) > 1
+        there = there or escaped or not groups if lost.home is Home.OTHER else there and escaped
         return there and any(met.home in (Home.MASTER, Home.SERVER) and met.begin <= lost.end for met in self.met)
 
     def quiet_since(self, lost: Met) -> float:
