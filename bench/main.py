@@ -17,12 +17,17 @@ from understudy.testkit.bench.main import BENCHMARKS, module_of
 HERE = Path(__file__).resolve().parent
 COMPARISON = "java"
 BY_DEFAULT = ("micro", COMPARISON)
-NOT_BENCHMARKS = {"main", "__init__"}
+
+
+def has_main(path: Path) -> bool:
+    """Whether a module is a benchmark, and no part of others; told without importing it."""
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    return any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in module.body)
 
 
 def benchmarks() -> dict[str, str]:
     """Returns {name: module} of the benchmarks that are there."""
-    stems = [path.stem for path in sorted(HERE.glob("*.py")) if path.stem not in NOT_BENCHMARKS]
+    stems = [path.stem for path in sorted(HERE.glob("*.py")) if path.stem != "main" and has_main(path)]
     here = {stem.replace("_", "-"): f"bench.{stem}" for stem in stems} | {COMPARISON: "bench.comparison.main"}
     return here | {name: module_of(name) for name in BENCHMARKS}
 
