@@ -93,7 +93,7 @@ _ALIASES = {"inBrokerContainer": "isInBrokerContainer", "scanAvailableNameSrv": 
 class Machine:
     """What defaults take from the machine: names and places that a simulated host chooses itself.
 
-    Args:
+    Attributes:
         host_name: default of brokerName.
         address: default of brokerIP1 and brokerIP2, an IP address that clients can reach.
         store_root: default of storePathRootDir.
@@ -125,7 +125,7 @@ def this_machine() -> Machine:
 class BrokerOptions:
     """The whole configuration of one broker; the four sections are mutable, so that a live update is seen at once.
 
-    Args:
+    Attributes:
         broker: keys of BrokerConfig.
         store: keys of MessageStoreConfig.
         server: keys of NettyServerConfig.

@@ -21,7 +21,7 @@ from understudy.runtime.signal import Signal
 class LinkQuality:
     """How one direction between two hosts behaves.
 
-    Args:
+    Attributes:
         delay_seconds: least and greatest one-way delay.
         loss: share of writes that are lost once and arrive after *retransmit_seconds* more.
         retransmit_seconds: least and greatest extra delay of a lost write.

@@ -125,3 +125,10 @@ def test_the_reference_has_what_a_command_of_a_checkout_says_of_itself() -> None
     (suite,) = helps({"./understudy test": checkout_commands()["./understudy test"]})
     assert suite.startswith("## ./understudy test\n")
     assert "--install-only" in suite
+
+
+def test_public_classes_of_fields_describe_them_as_attributes() -> None:
+    # The site takes only what a signature that was written has for an argument.
+    described = {where: inspect.getdoc(found) or "" for where, found in public_objects() if attrs.has(found)}
+    assert len(described) > 10
+    assert [] == [where for where, text in described.items() if "Args:" in text]
