@@ -10,13 +10,14 @@ The laws:
 
 What is due is not decided here but by the *source* that reads the queue (:class:`Source` in
 :mod:`~understudy.broker.deferred_service`), and where a message goes is the business of the redelivery target. Delay
-levels are one source. The others, once they exist, are:
+levels are one source (:mod:`~understudy.broker.schedule`), a queue for each. The others are:
 
-* *Timer messages*: one queue, its position the second of the wheel that is delivered next. The messages of a slot have
-  the same position and different keys; a rolled one goes to the timer topic again.
-* *Pop revive*: one queue per revive queue, its position the revive offset. The messages of a checkpoint that were
-  not acknowledged have the checkpoint's position, a key each, and the retry topic as their place; one that cannot be
-  read now is the source's to put back as a checkpoint of its own.
+* *Timer messages* (:mod:`~understudy.broker.timer.source`): one queue, its position a second and a place in that.
+  One that is due later than the wheel reaches goes to the timer topic again.
+* *Pop revive* (:mod:`~understudy.broker.pop.revive`): one queue per revive queue, its position an offset of that. The
+  messages of a check point that were not acknowledged have its position, a key each, and the retry topic as their
+  place; one that cannot be read now is put back as a check point of its own. One queue more is of what an acting slave
+  handed out, which no log has.
 """
 
 from __future__ import annotations

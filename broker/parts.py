@@ -98,7 +98,7 @@ def send_back_parts(broker: Broker) -> SendBackParts:
         store=broker.store,
         stored=broker.stored,
         stats=broker.stats,
-        put_beside=lambda topics, message: broker.session.rules.put_beside(topics, message),
+        rules=lambda: broker.session.rules,
     )
 
 

@@ -368,7 +368,7 @@ class RoleServices:
         """
         own = self._broker.identity.name
         for neighbour in sorted(self._beside(), key=lambda each: each.broker_name != own):
-            if neighbour.takes_messages:
+            if await neighbour.takes_messages():
                 learned = [await neighbour.learn(row) for row in topics]
                 if all(learned):
                     (status,) = await neighbour.put([message])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.log_history import LOG_HISTORY
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, required_int
 from understudy.remoting.server import RemotingServer
+from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -20,20 +22,27 @@ MOST_BYTES = 1 << 20
 
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer the question on *server*."""
+    server.register(RequestCode.READ_LOG, RawLog(broker.store, broker.history).read)
 
-    def read(connection: Connection, command: Command) -> Command:
+
+class RawLog:
+    """The handler over one broker's log."""
+
+    def __init__(self, store: MessageStore, history: HistoryKeeper) -> None:
+        self._store = store
+        self._history = history
+
+    def read(self, connection: Connection, command: Command) -> Command:
         """Return the bytes from ``offset`` on, at most to the end of their file, none from the end on.
 
         The header says where the log ends, and which history it has.
         """
-        offset, store = required_int(command, "offset"), broker.store
+        offset, store = required_int(command, "offset"), self._store
         if store.hole is not None:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"messages are missing in this log from {store.hole} on")
         first, end = max(store.min_physical_offset, 0), store.max_physical_offset
         if offset < first:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"offset {offset} is before this log, from {first} on")
         body = bytes(store.slice(offset, MOST_BYTES)) if offset < end else b""
-        ext = {"maxOffset": str(end), LOG_HISTORY: broker.history.value.to_text()}
+        ext = {"maxOffset": str(end), LOG_HISTORY: self._history.value.to_text()}
         return response(command, ext=ext, body=body)
-
-    server.register(RequestCode.READ_LOG, read)

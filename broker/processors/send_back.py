@@ -7,17 +7,17 @@ Source: AbstractSendMessageProcessor.java.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 
 import attrs
 
 from understudy.broker import inner
-from understudy.broker.inner import InnerMessage
 from understudy.broker.node import Node
 from understudy.broker.processors.send_back_copies import GivenBack, RetryCopies
 from understudy.broker.processors.stored_answer import StoredAnswers
+from understudy.broker.session import RoleRules
 from understudy.broker.statistics import BrokerStatistics
-from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command, response
@@ -33,10 +33,6 @@ LANE = "send back"
 _PERM = names.PERM_READ | names.PERM_WRITE
 
 
-PutBeside = Callable[[Sequence[TopicConfig], InnerMessage], Awaitable[PutStatus | None]]
-"""Puts a message, whose topics are given, to a master that runs beside the broker; ``None`` when there is none."""
-
-
 @attrs.frozen
 class SendBackParts:
     """What of a broker is needed to take messages back.
@@ -47,7 +43,7 @@ class SendBackParts:
         store: takes the copies of a master.
         stored: answers that wait until a copy is durable.
         stats: counts.
-        put_beside: where the copies of a slave go.
+        rules: of the role in force; they have a master beside a slave take its copies.
     """
 
     node: Node
@@ -55,7 +51,7 @@ class SendBackParts:
     store: MessageStore
     stored: StoredAnswers
     stats: BrokerStatistics
-    put_beside: PutBeside
+    rules: Callable[[], RoleRules]
 
 
 class SendBackProcessor:
@@ -108,7 +104,7 @@ class SendBackProcessor:
         returned = self._copies.of(command)
         if returned is None:
             return response(command)
-        status = await self._parts.put_beside(returned.topics, returned.copy)
+        status = await self._parts.rules().put_beside(returned.topics, returned.copy)
         if status is None:
             address = self._parts.node.options.broker.broker_ip1
             raise CommandError(ResponseCode.SYSTEM_ERROR, "no master available along with " + address)

@@ -103,7 +103,7 @@ class Bridge:
         Returns:
             The master that has it now, and where; ``None`` when it is not certain that one has.
         """
-        for master in self._masters_beside():
+        for master in await self._masters_beside():
             queues = await master.write_queues(half.topic)
             if queues:
                 moved = attrs.evolve(half, queue_id=choice.local_queue(queues, half.queue_id))
@@ -119,19 +119,20 @@ class Bridge:
             self._routes.forget(half.topic)
             return None
         row = self._parts.topics.rows.get(half.topic)
-        for master in self._masters_beside():
+        for master in await self._masters_beside():
             if row is not None and not await master.write_queues(row.name) and await master.learn(row):
                 return await self.prepare(half, may)
         log.debug("no place for a half message", broker=self._parts.node.identity.canonical_name, why=target.why)
         return None
 
-    def _masters_beside(self) -> list[Beside]:
+    async def _masters_beside(self) -> list[Beside]:
         own_group = self._parts.node.identity.name
-        return [each for each in self._beside() if each.takes_messages and each.broker_name != own_group]
+        others = [each for each in self._beside() if each.broker_name != own_group]
+        return [each for each in others if await each.takes_messages()]
 
     async def _put_beside(self, messages: Sequence[InnerMessage], statuses: list[PutStatus]) -> None:
         """Put what is not stored yet to masters of the container that have its topic."""
-        for master in self._masters_beside():
+        for master in await self._masters_beside():
             moved: dict[int, InnerMessage] = {}
             for number in _left(statuses):
                 message = messages[number]
@@ -161,7 +162,7 @@ class Bridge:
 
     async def _teach_beside(self, messages: Sequence[InnerMessage], statuses: list[PutStatus]) -> None:
         """Let a master of the container learn the topics that no master has, and put what is not stored yet."""
-        masters, learned = self._masters_beside(), False
+        masters, learned = await self._masters_beside(), False
         for number in _left(statuses):
             row = self._parts.topics.rows.get(messages[number].topic)
             if row is None or statuses[number] is PutStatus.MESSAGE_ILLEGAL:

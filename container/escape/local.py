@@ -52,8 +52,7 @@ class LocalNeighbour:
     timer_door: Door
     now_ms: Callable[[], int]
 
-    @property
-    def takes_messages(self) -> bool:
+    async def takes_messages(self) -> bool:
         """See :class:`~understudy.container.escape.neighbour.Beside`."""
         return self.takes()
 
@@ -82,7 +81,7 @@ class LocalNeighbour:
 
     async def prepare(self, half: InnerMessage, may: Callable[[], bool]) -> Prepared | None:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
-        if not (may() and self.takes_messages and self.transactions.opened.is_set()):
+        if not (may() and self.takes() and self.transactions.opened.is_set()):
             return None
         try:
             put = self.transactions.take(half)
@@ -95,7 +94,7 @@ class LocalNeighbour:
 
     async def decide(self, half: Half, prepared: Prepared, choice: Choice) -> bool:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
-        if not (self.takes_messages and self.transactions.opened.is_set()):
+        if not (self.takes() and self.transactions.opened.is_set()):
             return False
         decision = Decision(choice, half.group or "", prepared.queue_offset, prepared.physical_offset, True)
         try:

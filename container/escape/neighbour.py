@@ -85,11 +85,10 @@ class Beside(Neighbour, Protocol):
 
     @property
     def broker_name(self) -> str:
-        """The name of its group."""
+        """The name of its group: who it is, and nothing to ask it."""
         ...
 
-    @property
-    def takes_messages(self) -> bool:
+    async def takes_messages(self) -> bool:
         """Whether it is a master that name servers know."""
         ...
 

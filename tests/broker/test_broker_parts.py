@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pkgutil
 import re
@@ -14,7 +15,7 @@ import attrs
 import pytest
 
 from understudy import broker, container
-from understudy.broker import admin, processors
+from understudy.broker import admin, parts, processors
 from understudy.broker.broker import Broker
 from understudy.broker.processors.pop import PopParts
 
@@ -37,6 +38,33 @@ def takers(module: ModuleType) -> list[str]:
     return [f"{module.__name__}.{name}" for name in found]
 
 
+def keepers(function: ast.FunctionDef) -> list[str]:
+    """Return what *function* makes that uses a whole broker later, each with its line.
+
+    Wiring may make a function that only looks for a part that is another one later: ``lambda: broker.session.rules``.
+    """
+    arguments = [each for each in function.args.args if each.annotation is not None]
+    brokers = {each.arg for each in arguments if WHOLE.search(ast.unparse(each.annotation or each))}
+    return [
+        f"{function.name}:{inner.lineno}"
+        for inner in ast.walk(function)
+        if inner is not function and isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if any(isinstance(each, ast.Name) and each.id in brokers for each in ast.walk(inner))
+        if not (isinstance(inner, ast.Lambda) and _only_looks(inner.body))
+    ]
+
+
+def _only_looks(made: ast.expr) -> bool:
+    while isinstance(made, ast.Attribute):
+        made = made.value
+    return isinstance(made, ast.Name)
+
+
+def _wiring(module: ModuleType) -> list[ast.FunctionDef]:
+    tree = ast.parse(inspect.getsource(module))
+    return [each for each in tree.body if isinstance(each, ast.FunctionDef) and WIRING.fullmatch(each.name)]
+
+
 def _methods(owner: type) -> Iterator[tuple[str, Callable[..., Any]]]:
     for name, each in vars(owner).items():
         function = each.__func__ if isinstance(each, staticmethod | classmethod) else each
@@ -50,14 +78,42 @@ def _takes_broker(function: Callable[..., Any]) -> bool:
     return any(WHOLE.search(text) for text in texts)
 
 
-def test_what_answers_requests_does_not_take_the_whole_broker() -> None:
-    modules = [
+def answering() -> list[ModuleType]:
+    """Return the modules of what answers requests."""
+    return [
         import_module(each.name)
         for package in (admin, processors)
         for each in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
     ]
+
+
+def test_what_answers_requests_does_not_take_the_whole_broker() -> None:
+    modules = answering()
     assert len(modules) > 40
     assert [] == [name for module in modules for name in takers(module)]
+
+
+def test_what_gives_parts_away_keeps_the_whole_broker_nowhere() -> None:
+    wiring = [(module.__name__, each) for module in (*answering(), admin, parts) for each in _wiring(module)]
+    assert len(wiring) > 30
+    assert [] == [f"{name}.{found}" for name, each in wiring for found in keepers(each)]
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        ("server.add(Handler(broker.store).read)", []),
+        ("server.add(lambda: broker.session.rules)", []),
+        ("server.add(lambda: broker.session.close())", ["register:2"]),
+        ("server.add(lambda ask: Handler(broker))", ["register:2"]),
+        ("def read() -> int: return broker.store.end", ["register:2"]),
+        ("async def read() -> None: await broker.close()", ["register:2"]),
+    ],
+)
+def test_what_keeps_the_whole_broker_is_found(made: str, found: list[str]) -> None:
+    (function,) = ast.parse(f"def register(broker: Broker, server: Server) -> None:\n    {made}").body
+    assert isinstance(function, ast.FunctionDef)
+    assert keepers(function) == found
 
 
 def _takes(whole: Broker) -> None: ...
