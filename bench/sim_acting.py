@@ -22,7 +22,8 @@ from understudy.testkit.drills.acting_allowances import allowed_table
 from understudy.testkit.drills.acting_applications import Wanted
 from understudy.testkit.drills.acting_faults import ELSEWHERE_FAULTS, FAULTS, LATER_FAULTS
 from understudy.testkit.drills.acting_kinds import kinds_table
-from understudy.testkit.drills.acting_seeds import WORK_SEEDS, play, tell
+from understudy.testkit.drills.acting_seeds import LONG_SEEDS, WORK_SEEDS, play, tell
+from understudy.testkit.drills.acting_windows import WINDOW_SEEDS, empty_windows
 from understudy.testkit.drills.drill_result import DrillResult
 from understudy.testkit.sim.mutations import hunt_listed
 from understudy.testkit.sim.seeds import play_quietly, play_seeds, processors
@@ -67,6 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again = f"./understudy bench sim-acting{kinds} --replay "
     summary = play_seeds(chosen, seeds, options.processes, lambda seed: f"{again}{seed}")
     print(tell(summary))
+    if min(seeds) >= LONG_SEEDS and len(seeds) >= WINDOW_SEEDS and (empty := empty_windows(summary.totals)):
+        print(f"  nothing fell due: {', '.join(empty)}")
+        return 1
     if options.broken or options.first >= WORK_SEEDS:  # these draw few of the faults, or kinds of their own
         return bool(summary.failing)
     never = [kind for kind in (*FAULTS, *LATER_FAULTS, *ELSEWHERE_FAULTS) if not summary.faults.get(kind)]

@@ -62,7 +62,8 @@ WORK_SECONDS = 6.0
 """How long a process is waited for that is to end in the midst of a work; then it ends as it is."""
 _MOST_AWAITS = 150
 _AROUND, _ACTING = (-3.0, 15.0), (10.0, 19.0)
-"""When further faults begin, in seconds after the first: any time around it, or while a slave acts."""
+_LATE = 40.0
+"""When further faults begin, in seconds after the first: any time around it, or while a slave acts; and the latest."""
 COPY_PORT = FIRST_BROKER_PORT + 1
 """Where a container's first broker, a master, gives its log away."""
 SLOW = LinkQuality(delay_seconds=(0.2, 0.4))
@@ -180,6 +181,27 @@ def draw_elsewhere_plan(
         plan.append(Fault("slow", source.choice(servers), back - source.uniform(1.0, 5.0), 12.0))
     elif source.random() < 0.5:
         plan.append(Fault("sign-off", target, source.uniform(-2.0, 3.0), 1.0))
+    return plan
+
+
+def draw_long_plan(source: random.Random, home: str, heir: str, others: Sequence[str]) -> list[Fault]:
+    """Draw a plan in which the home is away for so long that what waits long falls due, mostly while its heir is lost.
+
+    Args:
+        source: what is drawn from.
+        home: host of the master that is watched.
+        heir: host of its slave with the smallest id.
+        others: all hosts but *home*.
+    """
+
+    def draw(host: str, begins: float, lasts: Sequence[float], kinds: Sequence[str]) -> Fault:
+        return Fault(source.choice(kinds), host, begins, source.choice(lasts), source.choice((500, 3_000, 20_000)))
+
+    plan = [draw(home, 0.0, (22.0, 30.0, 40.0), (*SILENT, *ENDS_PROCESS))]
+    if source.random() < 0.7:
+        plan.append(draw(heir, source.uniform(*_ACTING), (5.0, 12.0, 20.0), (*SILENT, *ENDS_PROCESS, *FAULTS)))
+    if source.random() < 0.4:
+        plan.append(draw(source.choice(others), source.uniform(_AROUND[0], _LATE), (5.0, 12.0, 20.0), FAULTS))
     return plan
 
 

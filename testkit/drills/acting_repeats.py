@@ -35,6 +35,7 @@ class Repeat:
         hosts: of all members of its group.
         recognizable: a slave of its group put it elsewhere although the copy that came first was in its log.
         places: where each delivery stood: its group, and where in the log (bytes); empty: not known.
+        longest_delay_seconds: how long a delayed message of its run waits at the most.
     """
 
     key: str
@@ -45,6 +46,7 @@ class Repeat:
     hosts: frozenset[str] = frozenset()
     recognizable: bool = False
     places: tuple[tuple[str, int], ...] = ()
+    longest_delay_seconds: float = LONGEST_DELAY_SECONDS
 
     def parts(self) -> list[Repeat]:
         """Return it as its copies, and for each copy that came again that alone: each may have a reason of its own.
@@ -89,7 +91,7 @@ class Repeat:
             met.kind in STEPS_CLOCK
             and met.host in self.hosts
             and met.begin <= self.due
-            and self.due - LONGEST_DELAY_SECONDS <= met.end
+            and self.due - self.longest_delay_seconds <= met.end
             for met in self.met
         )
         return (self.due, self.came[0]) if self.delayed and stepped else (self.due,)

@@ -30,8 +30,16 @@ from understudy.runtime.background import open_background
 from understudy.testkit.drills.acting_allowances import judge
 from understudy.testkit.drills.acting_applications import Applications, Wanted
 from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
-from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
+from understudy.testkit.drills.acting_traffic import (
+    READERS,
+    SEND_SECONDS,
+    SHORT_DELAYS,
+    TOPIC,
+    Delays,
+    SimulatedTraffic,
+)
 from understudy.testkit.drills.acting_watch import RingWatch
+from understudy.testkit.drills.acting_windows import due_counts
 from understudy.testkit.drills.commit_traffic import CommitTraffic, unsaved
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult, Step
 from understudy.testkit.drills.met_faults import Home, Met, with_unserved
@@ -62,6 +70,7 @@ class Run:
         start_pause_seconds: between the starts of two containers.
         wanted: which kinds of messages there are beside plain and delayed ones.
         commits: draws what groups do that come, commit and go; ``None``: there are none.
+        delays: how long what is delayed waits.
         flush: ``flushDiskType``; when ``None``, synchronous where the power fails, so that nothing may be lost.
     """
 
@@ -77,6 +86,7 @@ class Run:
         ring: Ring = THREE,
         wanted: Wanted = NOTHING_MORE,
         commits: random.Random | None = None,
+        delays: Delays = SHORT_DELAYS,
         flush: str | None = None,
         start_pause_seconds: float = 0.0,
     ) -> None:
@@ -94,7 +104,7 @@ class Run:
         self._flush = flush if flush is not None else "SYNC_FLUSH" if power else "ASYNC_FLUSH"
         self._quiet = quiet_seconds
         self._start_pause_seconds = start_pause_seconds
-        self._traffic = SimulatedTraffic(source, send_seconds, timers=wanted.timers)
+        self._traffic = SimulatedTraffic(source, send_seconds, timers=wanted.timers, delays=delays)
         self._applications = Applications(wanted, seed, send_seconds)
         self._drawn_commits = commits
         self._commits: CommitTraffic | None = None
@@ -181,6 +191,8 @@ class Run:
         self._watch.problems.extend(self._applications.problems(self._met_by))
         counts.update(FAULT + fault.kind for fault in self._plan)
         counts.update(f"ended in {fault.work}" for fault in self._plan if fault.work)
+        dues = self._traffic.dues(self._group)
+        counts += due_counts(self._fault_at, self._steps, self._watch, self._group, self._accidents, dues)
         counts.update({ALLOWED_REPEAT + name: count for name, count in allowed_repeats.items()})
         counts["repeated otherwise"] += len(repeated)
         counts["lost, not flushed"] += len(by_promise)

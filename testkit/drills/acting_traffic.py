@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
+import attrs
 import trio
 
 from understudy.mqclient.errors import ClientError
@@ -17,7 +18,7 @@ from understudy.mqclient.sending import SendStatus
 from understudy.testkit.drills.acting_kinds import DELAYED, ORDERED, TIMED, Kind
 from understudy.testkit.drills.acting_losses import may_be_lost
 from understudy.testkit.drills.acting_repeats import Repeat
-from understudy.testkit.drills.met_faults import Home, Met
+from understudy.testkit.drills.met_faults import LONGEST_DELAY_SECONDS, Home, Met
 from understudy.testkit.history import History, Verdict
 
 TOPIC, READERS = "orders", "readers"
@@ -26,11 +27,29 @@ _PLAIN, _LEVELS, _TIMERS = "sender-", "delayed-", "timed-"
 _SENDERS = 3
 _DELAYED_SENDERS = 2
 _TIMED_SENDERS = 2
-_TIMER_SECONDS = (0.2, 12.0)
-_LEVEL_SECONDS = {1: 1.0, 2: 5.0, 3: 10.0}
 _DRAIN_SECONDS = 90.0
 _OFFSET_DIGITS = 16
 """Hexadecimal digits of a physical offset, at the end of an offset message id."""
+
+
+@attrs.frozen
+class Delays:
+    """How long messages wait that are delayed; all in seconds.
+
+    Attributes:
+        levels: of each delay level that is drawn.
+        timers: the least and the most of a timer message.
+        longest: how long a message waits at the most, for the judge and for the patience at the end.
+    """
+
+    levels: Mapping[int, float]
+    timers: tuple[float, float]
+    longest: float
+
+
+SHORT_DELAYS = Delays({1: 1.0, 2: 5.0, 3: 10.0}, (0.2, 12.0), LONGEST_DELAY_SECONDS)
+LONG_DELAYS = Delays({1: 1.0, 2: 5.0, 3: 10.0, 4: 30.0}, (0.2, 50.0), 50.0)
+"""With these something falls due in every part of a failover, also long after the master was lost."""
 
 
 async def hold_open(
@@ -51,6 +70,7 @@ class SimulatedTraffic:
         source: delays are drawn from it.
         pause_seconds: how long each sender waits between its messages.
         timers: whether there are timer messages, too; they count as delayed ones.
+        delays: how long what is delayed waits.
 
     Attributes:
         history: what was sent and delivered.
@@ -62,8 +82,16 @@ class SimulatedTraffic:
         on_acknowledged: called with the group that stored a message, and where in its log (bytes).
     """
 
-    def __init__(self, source: random.Random, pause_seconds: float, *, timers: bool = False) -> None:
+    def __init__(
+        self,
+        source: random.Random,
+        pause_seconds: float,
+        *,
+        timers: bool = False,
+        delays: Delays = SHORT_DELAYS,
+    ) -> None:
         self._source = source
+        self._delays = delays
         self._pause_seconds = pause_seconds
         self._timed_senders = _TIMED_SENDERS if timers else 0
         self.history = History()
@@ -180,17 +208,23 @@ class SimulatedTraffic:
                 hosts(stored[key]),
                 recognizable(key, came),
                 tuple(self.places[key]),
+                self._delays.longest,
             )
             for key, came in self.came.items()
             if len(came) > 1
         ]
 
+    def dues(self, group: str) -> list[float]:
+        """Return when each delayed message was due (virtual seconds) that *group* of brokers has acknowledged."""
+        sent = [each for each in self.history.sends if each.acknowledged and each.queue is not None]
+        return [self.due[each.key] for each in sent if each.key in self.due and each.queue and each.queue[1] == group]
+
     def _level(self) -> tuple[dict[str, str], float]:
-        drawn = self._source.choice(tuple(_LEVEL_SECONDS))
-        return {"DELAY": str(drawn)}, _LEVEL_SECONDS[drawn]
+        drawn = self._source.choice(tuple(self._delays.levels))
+        return {"DELAY": str(drawn)}, self._delays.levels[drawn]
 
     def _timer(self) -> tuple[dict[str, str], float]:
-        milliseconds = round(self._source.uniform(*_TIMER_SECONDS) * 1000)
+        milliseconds = round(self._source.uniform(*self._delays.timers) * 1000)
         return {"TIMER_DELAY_MS": str(milliseconds)}, milliseconds / 1000
 
     async def _send(
@@ -236,6 +270,6 @@ class SimulatedTraffic:
     async def drain(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> None:
         """Wait until all acknowledged messages have come that must come, for a bounded time."""
         wanted = {sent.key for sent in self.history.sends if sent.acknowledged} - self.lost_by_promise(met_by)
-        with trio.move_on_after(_DRAIN_SECONDS):
+        with trio.move_on_after(_DRAIN_SECONDS + self._delays.longest - LONGEST_DELAY_SECONDS):
             while wanted - {each.key for each in self.history.deliveries}:  # noqa: ASYNC110 - virtual time
                 await trio.sleep(0.5)

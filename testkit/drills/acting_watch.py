@@ -45,7 +45,8 @@ class RingWatch:
     Attributes:
         problems: promises that brokers have broken, each in a line.
         both_seconds: the longest time that two members of one group delivered side by side.
-        began: by group, when each slave began to act (virtual seconds), and the end of its log then (bytes).
+        began: by group, when each slave began to act (virtual seconds), the end of its log then (bytes), and its host.
+        online: by group, when its master came online (virtual seconds), each time that it had not been.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class RingWatch:
         self._accidents = accidents
         self.problems: list[str] = []
         self.both_seconds = 0.0
-        self.began: dict[str, list[tuple[float, int]]] = {group: [] for group in ring.groups}
+        self.began: dict[str, list[tuple[float, int, str]]] = {group: [] for group in ring.groups}
+        self.online: dict[str, list[float]] = {group: [] for group in ring.groups}
 
     def broker(self, group: str, broker_id: int) -> Broker | None:
         """Return a running broker, ``None`` while its container is down."""
@@ -251,7 +253,7 @@ class RingWatch:
             begin: first moment that counts (seconds of the run).
             until: last one; a little later counts, too, as the watch looks now and then.
         """
-        logs = [known for at, known in self.began[group] if begin <= at <= until + LOOK_SECONDS]
+        logs = [known for at, known, _ in self.began[group] if begin <= at <= until + LOOK_SECONDS]
         return bool(logs) and min(logs) >= end
 
     async def watch(self) -> None:
@@ -279,6 +281,7 @@ class RingWatch:
                     hidden.add(group)
                 elif group in hidden:
                     hidden.discard(group)
+                    self.online[group].append(now)
                     self._came_online(group)
             members = range(self._ring.replicas)
             delivering = {
@@ -287,7 +290,8 @@ class RingWatch:
             for group, broker_id in sorted(delivering - before):
                 slave = self.broker(group, broker_id)
                 if slave is not None and slave.role.is_slave:
-                    self.began[group].append((now, slave.store.max_physical_offset))
+                    host = self._ring.container_of(group, broker_id)
+                    self.began[group].append((now, slave.store.max_physical_offset, host))
             for group in self._ring.groups:
                 self._unasked(group, any((group, each) in delivering for each in members if each), alone)
             before = delivering

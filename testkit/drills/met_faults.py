@@ -30,7 +30,7 @@ SLOW_SECONDS = SLOW.delay_seconds[1]
 FLUSH_SECONDS = 10.5
 """How long bytes may wait to be flushed with ``ASYNC_FLUSH``: ``flushCommitLogThoroughInterval`` and one round."""
 LONGEST_DELAY_SECONDS = 10.0
-"""How long a delayed message waits at the most in the scenarios: delay level 3."""
+"""How long a delayed message waits at the most in most scenarios: delay level 3."""
 LOCK_SECONDS = 10.0
 """From when on after a master cannot be asked any more the locks of consumers may run out: each is renewed after 20 s,
 and holds for 30 s."""
