@@ -160,4 +160,5 @@ def lock_parts(broker: Broker) -> LockParts:
         client=broker.client,
         locks=broker.locks,
         member_group=broker.member_group,
+        presence=broker.presence,
     )

@@ -21,6 +21,7 @@ from understudy.broker.lock_quorum import LockResult, decide, quorum_of
 from understudy.broker.locks import Queue, QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.node import Node
+from understudy.broker.presence import Presence
 from understudy.format.json_dialect import JsonError, dump_pieces, dumps, join_in_steps
 from understudy.format.json_values import name_of
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
@@ -61,12 +62,14 @@ class LockParts:
         client: connections to other brokers.
         locks: the locks.
         member_group: who else is in the group.
+        presence: whether it is back for good.
     """
 
     node: Node
     client: RemotingClient
     locks: QueueLocks
     member_group: MemberGroup
+    presence: Presence
 
 
 class LockProcessor:
@@ -132,6 +135,10 @@ class LockProcessor:
         async with Pace(self._world) as pace:
             now_ms = self._world.clock.wall_ms()
             held = await pace.run(parts.locks.holding(asked.group, asked.client_id, asked.queues, now_ms))
+        if 1 + len(self._others()) < self._quorum and (held or parts.presence.isolated):
+            # Slaves are gone, or this broker has just come back with no locks and knows nobody who would. A client that
+            # was told that it has none would give up what nobody else can get.
+            return response(command, ResponseCode.SYSTEM_ERROR, _UNCLEAR)
         own = await self._locked(asked)
         result = await self._decided(attrs.evolve(asked, queues=own), held) if own else decide((), {}, 1)
         if result.refused:
