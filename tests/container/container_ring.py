@@ -20,7 +20,7 @@ from understudy.mqclient.producer import Producer, open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import RemotingClient, open_client
-from understudy.remoting.codes import RequestCode
+from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.testkit.drills.ring import THREE
 from understudy.testkit.drills.ring import Ring as RingShape
@@ -140,11 +140,22 @@ def records(broker: Broker, topic: str = TOPIC) -> list[Record]:
 
 
 async def lock(ring: Ring, broker: Broker, client_id: str, queues: list[int], code: int = 41) -> list[int]:
-    listed = [{"topic": TOPIC, "brokerName": broker.identity.name, "queueId": number} for number in queues]
-    body = {"clientId": client_id, "consumerGroup": "readers", "mqSet": listed, "onlyThisBroker": False}
-    answer = await ring.ask(broker, code, {}, dumps(body))
+    answer = await asked_to_lock(ring, broker, client_id, queues, code)
     assert answer.code == 0, answer.remark
     return sorted(each["queueId"] for each in loads(answer.body)["lockOKMQSet"]) if code == 41 else []
+
+
+async def asked_to_lock(ring: Ring, broker: Broker, client_id: str, queues: list[int], code: int = 41) -> Command:
+    listed = [{"topic": TOPIC, "brokerName": broker.identity.name, "queueId": number} for number in queues]
+    body = {"clientId": client_id, "consumerGroup": "readers", "mqSet": listed, "onlyThisBroker": False}
+    return await ring.ask(broker, code, {}, dumps(body))
+
+
+async def assert_unclear(ring: Ring, broker: Broker, client_id: str, queues: list[int]) -> None:
+    """Ask for *queues*, some of which the client holds, where nobody can say whether it still does."""
+    answer = await asked_to_lock(ring, broker, client_id, queues)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "stays locked until it runs out" in (answer.remark or "")
 
 
 async def send_delayed(ring: Ring, count: int, level: int, *, pause_seconds: float = 0.0) -> dict[str, float]:

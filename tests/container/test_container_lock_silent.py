@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import trio
-from container_ring import TOPIC, Ring, acting, lock, open_ring, run
+from container_ring import TOPIC, Ring, acting, assert_unclear, lock, open_ring, run
 
-from understudy.format.json_dialect import dumps
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.push_consumer import open_push_consumer
-from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.errors import RemotingError
 from understudy.testkit.waiting import until
 
@@ -63,7 +61,7 @@ def test_a_client_learns_in_time_that_too_few_answer_and_keeps_what_it_had_until
             assert seconds < CLIENT_SECONDS
             # and when it renews what it holds, it learns in time that nobody can say
             began = trio.current_time()
-            await assert_unclear(ring)
+            await assert_unclear(ring, ring.broker("g0", 0), "a", [0])
             assert trio.current_time() - began < CLIENT_SECONDS
             for host in ("c2", "c3"):
                 ring.cluster.unfreeze(host)
@@ -75,15 +73,6 @@ def test_a_client_learns_in_time_that_too_few_answer_and_keeps_what_it_had_until
     run(scenario)
 
 
-async def assert_unclear(ring: Ring) -> None:
-    """Renew what ``a`` holds at the master of g0, which cannot say whether it still does."""
-    listed = [{"topic": TOPIC, "brokerName": "g0", "queueId": 0}]
-    body = dumps({"clientId": "a", "consumerGroup": "readers", "mqSet": listed, "onlyThisBroker": False})
-    answer = await ring.ask(ring.broker("g0", 0), RequestCode.LOCK_BATCH_MQ, {}, body)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "stays locked until it runs out" in (answer.remark or "")
-
-
 def test_a_master_that_knows_of_too_few_replicas_takes_no_queue_from_whoever_holds_it() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source, STRICT) as ring:
@@ -93,14 +82,14 @@ def test_a_master_that_knows_of_too_few_replicas_takes_no_queue_from_whoever_hol
             for host in ("c2", "c3"):
                 await ring.cluster.kill(host)
             await until(lambda: not set(master.member_group.members or {}) - {0}, 30)
-            await assert_unclear(ring)
+            await assert_unclear(ring, ring.broker("g0", 0), "a", [0])
             # and a master that has lost its locks with its power, and knows nobody yet
             await ring.cluster.kill("c1", power=True)
             await ring.cluster.restart("c1")
             with suppress(RemotingError):  # over a connection of its former life
                 await taken(ring, "b", [1])
             assert ring.broker("g0", 0).presence.isolated
-            await assert_unclear(ring)
+            await assert_unclear(ring, ring.broker("g0", 0), "a", [0])
 
     run(scenario)
 

@@ -19,6 +19,7 @@ SERVERS = "broker container controller format ha namesrv proxy remoting runtime 
 
 NOT_OF_TEXTS = {
     "broker/sql_filter/values.py": "numbers: texts of at most 4,096 characters, 256 of them",
+    "container/failover_modules.py": "nothing: done once",
     "runtime/configuration.py": "classes of settings",
     "runtime/exposition.py": "names of labels, which are the program's own",
     "store/consume_queue.py": "how many units are read at once",
