@@ -15,7 +15,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -105,6 +106,16 @@ async def prepare(ring: ProcessRing, queues: int = 2) -> None:
     await trio.sleep(SETTLE_S)
 
 
+@asynccontextmanager
+async def prepared(ring: ProcessRing, queues: int = 2) -> AsyncIterator[ProcessRing]:
+    """Gives *ring* when it is prepared, and ends its processes."""
+    try:
+        await prepare(ring, queues)
+        yield ring
+    finally:
+        ring.close()
+
+
 # --- steps ---
 
 
@@ -138,17 +149,13 @@ async def come_back(ring: ProcessRing, go_on: Callable[[str], None], figures: Fi
 
 
 async def kill_and_return(client: RemotingClient, java: bool, steps: Sequence[str], figures: Figures) -> None:
-    ring = ProcessRing(client, java=java)
-    try:
-        await prepare(ring)
+    async with prepared(ProcessRing(client, java=java)) as ring:
         began = trio.current_time()
         ring.kill(ring.home(GROUP, 0))
         await stand_in(ring, began, figures, "kill")
         if "return" in steps:
             await trio.sleep(SETTLE_S)
             await come_back(ring, ring.start, figures, "return_send_s")
-    finally:
-        ring.close()
 
 
 async def set_short_timeouts(ring: ProcessRing) -> None:
@@ -163,21 +170,15 @@ async def set_short_timeouts(ring: ProcessRing) -> None:
 
 
 async def silence(client: RemotingClient, java: bool, figures: Figures) -> None:
-    ring = ProcessRing(client, extra=OFTEN, name_server=ONE_SECOND_SCAN, java=java)
-    try:
-        await prepare(ring)
+    async with prepared(ProcessRing(client, extra=OFTEN, name_server=ONE_SECOND_SCAN, java=java)) as ring:
         await set_short_timeouts(ring)
         began = trio.current_time()
         ring.freeze(ring.home(GROUP, 0))
         await stand_in(ring, began, figures, "silent")
-    finally:
-        ring.close()
 
 
 async def freeze(client: RemotingClient, java: bool, figures: Figures) -> None:
-    ring = ProcessRing(client, java=java)
-    try:
-        await prepare(ring)
+    async with prepared(ProcessRing(client, java=java)) as ring:
         began = trio.current_time()
         ring.freeze(ring.home(GROUP, 0))
         await stand_in(ring, began, figures, "frozen")
@@ -192,8 +193,6 @@ async def freeze(client: RemotingClient, java: bool, figures: Figures) -> None:
         log(f"what was committed at the slave, the master that was frozen has {'kept' if kept else 'lost'}")
         if not kept and not java:
             raise DrillError("the master did not take over what was committed at the slave")
-    finally:
-        ring.close()
 
 
 async def commit_all(client: RemotingClient, address: str, offset: int) -> None:
@@ -225,9 +224,7 @@ async def merge(client: RemotingClient, figures: Figures) -> None:
         "c2": [{**REPLICATED, "totalReplicas": "2", "inSyncReplicas": "1", "brokerName": GROUP, "brokerId": "1",
                 "brokerRole": "SLAVE"}],
     }  # fmt: skip
-    ring = ProcessRing(client, pair)
-    try:
-        await prepare(ring, MERGE_QUEUES)
+    async with prepared(ProcessRing(client, pair), MERGE_QUEUES) as ring:
         master, slave = ring.address(GROUP, 0), ring.address(GROUP, 1)
         groups = dumps({"groupConfigList": [{"groupName": f"group-{number}"} for number in range(MERGE_GROUPS)]})
         if await ring.ask(master, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, groups) is None:
@@ -243,8 +240,6 @@ async def merge(client: RemotingClient, figures: Figures) -> None:
         if report["changed"] < MERGE_GROUPS * MERGE_QUEUES:
             raise DrillError(f"only {report['changed']} queues were given back")
         figures["merge_s"] = (report["endedAt"] - report["beganAt"]) / 1000
-    finally:
-        ring.close()
 
 
 async def measure(java: bool, steps: Sequence[str]) -> Figures:
