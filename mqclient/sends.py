@@ -96,12 +96,12 @@ class _Line:
         self._looks_at = math.inf
         self._sooner = trio.Event()
 
-    def ask(self, row: _Row) -> Callable[[], None]:
+    def ask(self, row: _Row) -> Callable[[], None] | None:
+        if math.isinf(self._looks_at) and not self.connection.start_soon(self._watch):
+            return None  # it is not served yet, or no more: nobody would look whether the answer is late
         command = command_for(row.target, row.course.code, row.course.prepared)
         self._rows[row] = self.connection.ask(command, partial(self._answered, row))
         if row.until < self._looks_at:
-            if math.isinf(self._looks_at):
-                self.connection.start_soon(self._watch)
             self._looks_at = row.until
             self._sooner.set()
         return partial(self._forget, row)

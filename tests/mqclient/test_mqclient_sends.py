@@ -195,6 +195,23 @@ async def test_what_is_not_usual_is_left_to_the_producer() -> None:
         assert [each.body for each in broker.sends if each.body not in (b"first", b"usual")] == []
 
 
+async def test_nothing_is_sent_where_nobody_would_look_whether_the_answer_is_late() -> None:
+    broker = FakeBroker("a")
+    async with open_fake(broker) as cluster, open_producer(real_world(), cluster.name_server, "pg") as producer:
+        await producer.send(message("T", b"first"))
+        connection = producer.session.remoting.current(broker.address)
+        assert connection is not None
+        asker = Asker(producer)
+        async with trio.open_nursery() as nursery:
+            served, connection._nursery = connection._nursery, None  # as before it is served
+            assert asker.begin(nursery, message("T", b"too early")) == [None]
+            connection._nursery = served
+            assert not connection._asked
+            assert asker.begin(nursery, message("T", b"in time")) != [None]
+            await until(lambda: b"in time" in asker.outcomes)
+        assert [each.body for each in broker.sends] == [b"first", b"in time"]
+
+
 async def test_each_send_has_its_own_time_also_one_that_begins_later_and_ends_sooner() -> None:
     silent = FakeBroker("a", lambda command: None)
     options = ProducerOptions(send_timeout_ms=20_000, attempts=1)
