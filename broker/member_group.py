@@ -362,7 +362,7 @@ class MemberGroup:
 
     async def _invoke(self, address: str, command: Command, timeout_ms: int = QUESTION_TIMEOUT_MS) -> Command | None:
         try:
-            return await self._client.invoke(address, command, timeout_ms)
+            return await self._client.invoke_repeatable(address, command, timeout_ms)
         except RemotingError as error:
             log.debug("no answer", address=address, why=error)
             return None

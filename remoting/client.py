@@ -12,7 +12,7 @@ import trio
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher, Handler
-from understudy.remoting.errors import ConnectFailedError, RemotingError
+from understudy.remoting.errors import ConnectFailedError, ConnectionLostError, RemotingError
 from understudy.remoting.limits import ConnectionLimits
 from understudy.runtime.background import ShieldedTasks, open_shielded
 from understudy.runtime.log import get_logger
@@ -72,6 +72,31 @@ class RemotingClient(Dispatcher):
         connection = await self.connection(address, timeout_ms)
         left = timeout_ms - (self._world.clock.monotonic() - start) * 1000
         return await connection.invoke(command, max(left, 0.0))
+
+    async def invoke_repeatable(self, address: str, question: Command, timeout_ms: float) -> Command:
+        """Do as :meth:`invoke` for a *question*, which may be executed twice.
+
+        A connection that was there before may have ended long ago without a sign, as when the peer lost power: then the
+        first request over it tells so, and says nothing of the peer. The question is sent once more over a new one.
+
+        Args:
+            address: ``host:port``.
+            question: a request that changes nothing, or nothing more when it is executed again.
+            timeout_ms: longest wait in milliseconds, connecting and both attempts included.
+
+        Raises:
+            ConnectFailedError: no connection.
+            ConnectionLostError: a new connection ended, too.
+            InvokeTimeoutError: see there.
+        """
+        start, before = self._world.clock.monotonic(), self.current(address)
+        try:
+            return await self.invoke(address, question, timeout_ms)
+        except ConnectionLostError:
+            left = timeout_ms - (self._world.clock.monotonic() - start) * 1000
+            if before is None or before.alive or left <= 0:
+                raise
+        return await self.invoke(address, question, left)
 
     async def invoke_oneway(self, address: str, command: Command, timeout_ms: float) -> None:
         """Send *command* to *address* without an answer. Raises :class:`ConnectFailedError`."""

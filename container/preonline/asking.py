@@ -17,13 +17,15 @@ class RefusedError(Exception):
 async def ask(broker: Broker, member: Member, code: RequestCode, ext: dict[str, str] | None = None) -> Command:
     """Return the answer of *member*. Raises ``RemotingError``, :class:`RefusedError`.
 
+    Whoever comes back after the fault of another host may still have connections to it that are dead without a sign.
+
     Args:
         broker: the one that comes back; its client is used.
         member: of its group, who is asked.
         code: of the request.
         ext: fields of its header.
     """
-    answer = await broker.client.invoke(member.address, request(code, ext), QUESTION_TIMEOUT_MS)
+    answer = await broker.client.invoke_repeatable(member.address, request(code, ext), QUESTION_TIMEOUT_MS)
     if answer.code != ResponseCode.SUCCESS:
         raise RefusedError(f"{member.address} answered {code.name} with {answer.code}: {answer.remark}")
     return answer

@@ -64,6 +64,6 @@ def _last_within(store: MessageStore, end: int) -> int | None:
 async def _same(broker: Broker, member: Member, physical_offset: int) -> bool:
     """Return whether *member* has the same record at that offset."""
     command = request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(physical_offset)})
-    answer = await broker.client.invoke(member.address, command, QUESTION_TIMEOUT_MS)
+    answer = await broker.client.invoke_repeatable(member.address, command, QUESTION_TIMEOUT_MS)
     own = broker.store.read(physical_offset)
     return answer.code == ResponseCode.SUCCESS and own is not None and bytes(own) == answer.body

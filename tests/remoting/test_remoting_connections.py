@@ -317,6 +317,51 @@ async def test_calls_fail_with_what_happened(network: SimNetwork, autojump_clock
         assert 0 == (await client.invoke("s:7000", request(ECHO), 1000)).code
 
 
+async def test_what_may_be_executed_twice_is_sent_again_over_a_new_connection_when_the_old_one_was_dead(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    async with open_client(world_of(network, "c")) as client:
+        async with serving(world_of(network, "s")):
+            await client.invoke_repeatable("s:7000", request(ECHO), 1000)
+            await client.invoke_repeatable("s:7000", request(ECHO), 1000)
+            assert 1 == network.connections
+            network.power_off("s")
+        network.power_on("s")
+        # given: the client has not heard that the connection is dead
+        assert client.current("s:7000") is not None
+        async with serving(world_of(network, "s")) as server:
+            # then what may change something is not repeated, and says so; a question is, once
+            with pytest.raises(ConnectionLostError, match="broken by the peer"):
+                await client.invoke("s:7000", request(ECHO), 1000)
+            assert 0 == (await client.invoke_repeatable("s:7000", request(ECHO), 1000)).code
+            network.power_off("s")
+            network.power_on("s")
+        async with serving(world_of(network, "s")):
+            assert 0 == (await client.invoke_repeatable("s:7000", request(ECHO), 1000)).code
+
+    # and: a connection that ends while it is new is the peer's answer; nor does a second attempt get more time
+    async with serving(world_of(network, "s")) as server, open_client(world_of(network, "d")) as client:
+        asked = list[Connection]()
+
+        async def leave(connection: Connection, command: Command) -> Command:
+            asked.append(connection)
+            await trio.sleep(0.4)
+            connection.close("test")
+            await trio.sleep_forever()
+            raise AssertionError
+
+        server.register_async(LATER, leave, "later")
+        with pytest.raises(ConnectionLostError):
+            await client.invoke_repeatable("s:7000", request(LATER), 5000)
+        assert 1 == len(asked)
+        await client.invoke_repeatable("s:7000", request(ECHO), 1000)
+        begun = trio.current_time()
+        with pytest.raises(InvokeTimeoutError):
+            await client.invoke_repeatable("s:7000", request(LATER), 600)
+        assert 3 == len(asked)
+        assert trio.current_time() - begun == pytest.approx(0.6, abs=0.01)
+
+
 @pytest.mark.covers("R97")
 async def test_the_next_name_server_is_asked_when_the_chosen_one_fails(
     network: SimNetwork, autojump_clock: MockClock
