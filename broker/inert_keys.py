@@ -78,8 +78,7 @@ _GROUPS: dict[str, str] = {
         timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
         timerRocksDBTimeExpiredMaxTps transRocksDBEnable transWriteOriginTransHalfEnable
         useSingleRocksDBForAllConfigs""",
-    _METRICS: """
-        enableRemotingMetrics metricsOtelCardinalityLimit""",
+    _METRICS: "enableRemotingMetrics",
     _MAPPING: """
         cleanSwapedMapInterval commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
         commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum dataReadAheadEnable

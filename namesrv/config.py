@@ -82,6 +82,7 @@ class MetricsKeys:
     metrics_grpc_exporter_target: str = ""
     metrics_in_delta: bool = False
     metrics_label: str = ""
+    metrics_otel_cardinality_limit: Count = 50_000
     metrics_prom_exporter_host: str = ""
     metrics_prom_exporter_port: Port = 5557
 

@@ -97,6 +97,7 @@ class ProxyConfig:
     metric_grpc_exporter_interval_in_mills: Count = 60_000
     metric_logging_exporter_interval_in_mills: Count = 10_000
     metrics_in_delta: bool = False
+    metrics_otel_cardinality_limit: Count = 50_000
     metrics_prom_exporter_host: str = ""
     metrics_prom_exporter_port: Port = 5557
     metrics_label: str = ""

@@ -51,6 +51,8 @@ class ExporterKeys(Protocol):
     def metrics_label(self) -> str: ...
     @property
     def metrics_in_delta(self) -> bool: ...
+    @property
+    def metrics_otel_cardinality_limit(self) -> int: ...
 
 
 def read_metrics_settings(keys: ExporterKeys) -> tuple[ExportSettings | None, str]:
@@ -78,10 +80,10 @@ def read_metrics_settings(keys: ExporterKeys) -> tuple[ExportSettings | None, st
         raise ConfigError(f"metricsLabel: {error}", "metricsLabel") from None
     if name == "PROM":
         host = keys.metrics_prom_exporter_host.strip() or "0.0.0.0"
-        return MetricsSettings(host, keys.metrics_prom_exporter_port, labels), ""
+        return MetricsSettings(host, keys.metrics_prom_exporter_port, labels, _max_series(keys)), ""
     if name == "LOG":
         every = _seconds("metricLoggingExporterIntervalInMills", keys.metric_logging_exporter_interval_in_mills)
-        return LogSettings(every, labels), ""
+        return LogSettings(every, labels, _max_series(keys)), ""
     if name == "OTLP_GRPC":
         if not keys.metrics_grpc_exporter_target.strip():
             return None, f"metricsExporterType=OTLP_GRPC pushes nothing without {_TARGET}, {_EXPECTED}"
@@ -114,6 +116,7 @@ def _push(keys: ExporterKeys, labels: Labels) -> PushSettings:
         _seconds("metricGrpcExporterTimeOutInMills", keys.metric_grpc_exporter_time_out_in_mills),
         keys.metrics_in_delta,
         {**labels, "aggregation": "delta"} if keys.metrics_in_delta else labels,
+        _max_series(keys),
     )
 
 
@@ -167,6 +170,16 @@ def _is_there(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def _max_series(keys: ExporterKeys) -> int:
+    limit = keys.metrics_otel_cardinality_limit
+    if limit < 1:
+        raise ConfigError(
+            f"metricsOtelCardinalityLimit={limit}: expected at least 1 series of each metric",
+            "metricsOtelCardinalityLimit",
+        )
+    return limit
 
 
 def _seconds(key: str, milliseconds: int) -> float:

@@ -17,6 +17,10 @@ import attrs
 Labels = Mapping[str, str]
 Kind = Literal["counter", "gauge", "histogram"]
 
+MAX_SERIES = 50_000
+OVERFLOW: Labels = {"otel.metric.overflow": "true"}
+"""Of the series that stands for all those beyond a limit, as OpenTelemetry has it."""
+
 _UNITS = frozenset({"bytes", "milliseconds", "seconds"})
 
 
@@ -80,11 +84,13 @@ class MetricsSettings:
     Args:
         host, port: where to listen.
         labels: added to every sample.
+        max_series: most series of a family, see ``series_limit.py``.
     """
 
     host: str
     port: int
     labels: Labels
+    max_series: int = MAX_SERIES
 
 
 @attrs.frozen
@@ -99,6 +105,7 @@ class PushSettings:
         timeout_seconds: for a connection, and for the answer to each call.
         delta: counters and histograms tell what came since the push before, not since the start.
         labels: added to every sample.
+        max_series: most series of a family, see ``series_limit.py``.
     """
 
     host: str
@@ -109,6 +116,7 @@ class PushSettings:
     timeout_seconds: float
     delta: bool
     labels: Labels
+    max_series: int = MAX_SERIES
 
     @property
     def authority(self) -> str:
@@ -123,10 +131,12 @@ class LogSettings:
     Args:
         interval_seconds: from one time to the next.
         labels: added to every sample.
+        max_series: most series of a family, see ``series_limit.py``.
     """
 
     interval_seconds: float
     labels: Labels
+    max_series: int = MAX_SERIES
 
 
 ExportSettings = MetricsSettings | PushSettings | LogSettings
@@ -147,7 +157,7 @@ class Histogram:
 
     Args:
         bounds: upper bounds of the buckets, ascending; what is beyond the last one is counted in a bucket of its own.
-        limit: most sets of labels; what comes beyond it is counted under no labels.
+        limit: most sets of labels; what comes beyond it is counted under one of them, :data:`OVERFLOW`.
     """
 
     def __init__(self, bounds: Sequence[float], limit: int = 1000) -> None:
@@ -159,8 +169,8 @@ class Histogram:
         """Count one observation."""
         row = self._rows.get(labels)
         if row is None:
-            if len(self._rows) >= self._limit:
-                labels = ()
+            if len(self._rows) >= self._limit - 1:
+                labels = tuple(OVERFLOW.items())
             row = self._rows.setdefault(labels, ([0] * (len(self._bounds) + 1), [0.0]))
         row[0][bisect.bisect_left(self._bounds, value)] += 1
         row[1][0] += value

@@ -5,13 +5,16 @@ Each way is imported only where it is asked for: their libraries take longer to 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from understudy.runtime.clock import Clock
-from understudy.runtime.log import Logger
-from understudy.runtime.metrics import ExportSettings, MetricsSettings, Pieces, PushSettings
+from understudy.runtime.log import Logger, get_logger
+from understudy.runtime.metrics import ExportSettings, Family, MetricsSettings, Pieces, PushSettings
+from understudy.runtime.series_limit import SeriesLimit
 from understudy.runtime.world import World
+
+log = get_logger("runtime.metrics")
 
 
 class Exporter(Protocol):
@@ -39,17 +42,30 @@ def make_exporter(world: World, settings: ExportSettings, collect: Pieces, meter
         collect: makes the families, in pieces.
         meter: name of the instrumentation scope, as OpenTelemetry calls what measures.
     """
+    limit = SeriesLimit(settings.max_series, lambda name: _say_too_many(name, settings.max_series))
+
+    def limited() -> Iterable[Family | None]:
+        return limit.limited(collect())
+
     if isinstance(settings, MetricsSettings):
         from understudy.runtime.metrics_endpoint import MetricsEndpoint
 
-        return MetricsEndpoint(world, settings, collect)
+        return MetricsEndpoint(world, settings, limited)
     if isinstance(settings, PushSettings):
         from understudy.runtime.metrics_push import MetricsPush
 
-        return MetricsPush(world, settings, collect, meter)
+        return MetricsPush(world, settings, limited, meter)
     from understudy.runtime.metrics_log import MetricsLog
 
-    return MetricsLog(world, settings, collect)
+    return MetricsLog(world, settings, limited)
+
+
+def _say_too_many(name: str, limit: int) -> None:
+    log.warning(
+        "a metric has too many series; those beyond the limit are told together",
+        metric=name,
+        metricsOtelCardinalityLimit=limit,
+    )
 
 
 class Intervals:

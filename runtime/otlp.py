@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, AGGREGATION_TEMPORALITY_DELTA
 
-from understudy.runtime.metrics import PIECE_SAMPLES, Family, Labels
+from understudy.runtime.metrics import OVERFLOW, PIECE_SAMPLES, Family, Labels
 
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 REQUEST_POINTS = 2000
@@ -147,7 +147,11 @@ class Told:
     ) -> None:
         added = metric.data_points.add(time_unix_nano=now_ns, start_time_unix_nano=self._begin_ns)
         for label, value in {**self._labels, **point.labels}.items():
-            added.attributes.add(key=_text(label)).value.string_value = _text(value)
+            told = added.attributes.add(key=_text(label)).value
+            if label in OVERFLOW:
+                told.bool_value = True
+            else:
+                told.string_value = _text(value)
         values = point.values
         if family.kind != "gauge":
             key = family.name, tuple(point.labels.items())

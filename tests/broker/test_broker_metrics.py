@@ -68,6 +68,19 @@ def of(name: str, group: str, *, retry: bool = False) -> str:
     return f'{name}{{consumer_group="{group}",is_retry="{flag}",is_system="false",topic="{topic}"}}'
 
 
+async def test_a_scrape_has_no_more_series_of_a_metric_than_the_limit_and_nothing_is_missing_in_the_sum() -> None:
+    async with LocalCluster(broker_config=METERED | {"metricsOtelCardinalityLimit": "4"}) as cluster:
+        broker = cluster.brokers["broker-a"]
+        for number in range(50):
+            broker.stats.topic(f"made-up-{number}").add(0, 1, 100)
+        shown = await scrape(broker)
+    came_in = {name: value for name, value in shown.items() if name.startswith("rocketmq_messages_in_total{")}
+    assert (4, 50) == (len(came_in), sum(came_in.values()))
+    assert 47 == came_in['rocketmq_messages_in_total{otel_metric_overflow="true"}']
+    families = [name.partition("{")[0] for name in shown if "_bucket" not in name]
+    assert max(families.count(name) for name in families) <= 4
+
+
 @pytest.mark.covers("SL-12")
 async def test_lag_is_what_was_produced_and_of_wanted_tags_only_for_who_wants_them() -> None:
     produced = REPEAT * len(TAGS)

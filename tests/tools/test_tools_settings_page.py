@@ -27,6 +27,6 @@ def test_every_key_of_a_proxy_is_there_and_none_changes_over_the_network() -> No
 def test_where_metrics_go_counts_at_the_next_start_of_every_server() -> None:
     for title, when in (("Brokers", "start"), ("Controllers", "start"), ("Name servers", "file")):
         said = {key: word for key, word in rows(title).items() if key.startswith(("metrics", "metricG", "metricL"))}
-        assert len(said) == 10
+        assert len(said) == 11
         assert set(said.values()) == {when}
     assert rows("Brokers")["enableStatsMetrics"] == "live"  # which families there are is asked at each scrape
