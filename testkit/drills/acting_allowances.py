@@ -240,6 +240,7 @@ def allowed_table() -> str:
         faults = ", ".join(row.faults) + f" at the {row.home.value}'s host"
         if not row.delayed:
             faults += ", and one of the last name server, or of another member, so that no majority is left"
+            faults += "; cut-in alone, if a lock ran out in it that no slave could renew"
         if row.acting:
             faults += ", after or during one at the host of the master or of a name server"
         if row.unserved:

@@ -12,6 +12,7 @@ from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, SILENT, 
 from understudy.testkit.drills.met_faults import (
     COMMIT_SECONDS,
     GROUP_TIMEOUT_SECONDS,
+    LOCK_LIVES_SECONDS,
     LOCK_SECONDS,
     LONGEST_DELAY_SECONDS,
     NOTICE_SECONDS,
@@ -36,6 +37,7 @@ class Repeat:
         recognizable: a slave of its group put it elsewhere although the copy that came first was in its log.
         places: where each delivery stood: its group, and where in the log (bytes); empty: not known.
         longest_delay_seconds: how long a delayed message of its run waits at the most.
+        ran_out: when the lock of the queue ran out that it was read from last, and no slave acted that could renew it.
     """
 
     key: str
@@ -47,6 +49,7 @@ class Repeat:
     recognizable: bool = False
     places: tuple[tuple[str, int], ...] = ()
     longest_delay_seconds: float = LONGEST_DELAY_SECONDS
+    ran_out: tuple[float, ...] = ()
 
     def parts(self) -> list[Repeat]:
         """Return it as its copies, and for each copy that came again that alone: each may have a reason of its own.
@@ -110,8 +113,12 @@ class Repeat:
     def unlocked_beside(self, silent: Met) -> bool:
         """Return whether locks were lost before it came again although consumers reached the *silent* master.
 
-        Another member was away as well, and no majority was left; or no name server was there to tell of a slave.
+        Another member was away as well, and no majority was left; or no name server was there to tell of a slave; or
+        nobody could renew its lock, as the master is heard, and shown, until it falls silent because it hears nobody.
         """
+        held = self.came[0], min(self.came[-1], silent.begin + LOCK_LIVES_SECONDS, silent.end)
+        if silent.kind == "cut-in" and any(held[0] <= seconds <= held[1] + NOTICE_SECONDS for seconds in self.ran_out):
+            return True
         return self._outvoted(2, lambda moment, hosts: silent.host in hosts) or self._leaderless(
             lambda master: master.host == silent.host and master.begin <= silent.end and silent.begin <= master.end
         )

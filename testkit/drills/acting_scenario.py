@@ -137,12 +137,12 @@ class Run:
                 ) as producer,
                 open_push_consumer(
                     self._cluster.client_world("reader"), servers, READERS, {TOPIC: "*"}, self._traffic.listen, options
-                ),
+                ) as reader,
                 trio.open_nursery() as nursery,
             ):
+                self._watch.held = reader.held
                 await self._until("the ring is complete", self._watch.complete, 60)
-                await self._ring.make_topic(self._cluster, self._client, TOPIC)
-                for topic in self._applications.topics:
+                for topic in (TOPIC, *self._applications.topics):
                     await self._ring.make_topic(self._cluster, self._client, topic)
                 if self._drawn_commits is not None:
                     self._commits = self._commit(self._drawn_commits)
@@ -175,7 +175,8 @@ class Run:
     def _result(self, report: Report | None) -> DrillResult:
         by_promise, gone = self._traffic.lost_by_promise(self._met_by), self._traffic.perhaps_gone(self._met_by)
         verdict = self._traffic.history.check([READERS], may_be_lost=by_promise | gone, may_move=True)
-        repeats = self._traffic.repeats(self._met_by, self._ring.members_of, self._watch.had)
+        watch = self._watch
+        repeats = self._traffic.repeats(self._met_by, self._ring.members_of, watch.had, watch.locks.ran_out)
         repeats += self._applications.repeats(self._met_by, self._ring.members_of)
         allowed_repeats, repeated = judge(repeats)
         verdict = attrs.evolve(verdict, violations=(*verdict.violations, *repeated))

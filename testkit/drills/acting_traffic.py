@@ -14,6 +14,7 @@ from understudy.mqclient.errors import ClientError
 from understudy.mqclient.listener import ConsumeContext
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import Producer
+from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.sending import SendStatus
 from understudy.testkit.drills.acting_kinds import DELAYED, ORDERED, TIMED, Kind
 from understudy.testkit.drills.acting_losses import may_be_lost
@@ -183,6 +184,7 @@ class SimulatedTraffic:
         met_by: Callable[[str | None], tuple[Met, ...]],
         hosts: Callable[[str | None], frozenset[str]],
         had: Callable[[str, int, float, float], bool] = lambda group, end, begin, until: False,
+        ran_out: Callable[[MessageQueue], tuple[float, ...]] = lambda queue: (),
     ) -> list[Repeat]:
         """Return every message that came more than once.
 
@@ -191,8 +193,10 @@ class SimulatedTraffic:
             hosts: returns those that have a member of a group (``None``: not known which).
             had: whether each slave of a group that began to act between two times (virtual seconds) had the group's
                 log up to an end (bytes) by then; False when none did.
+            ran_out: when the lock of a queue ran out that nobody could renew (virtual seconds).
         """
         stored = {sent.key: None if sent.queue is None else sent.queue[1] for sent in self.history.sends}
+        read = {each.key: MessageQueue(*each.queue) for each in self.history.deliveries}
 
         def recognizable(key: str, came: Sequence[float]) -> bool:
             (first, end), second = self.places[key][0], self.places[key][1][0]
@@ -209,6 +213,7 @@ class SimulatedTraffic:
                 recognizable(key, came),
                 tuple(self.places[key]),
                 self._delays.longest,
+                ran_out(read[key]) if key in read else (),
             )
             for key, came in self.came.items()
             if len(came) > 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 import trio
@@ -13,9 +13,12 @@ from understudy.broker.broker import Broker
 from understudy.container.preonline.handshake import Phase
 from understudy.container.preonline.report import Report
 from understudy.container.role_services import RoleServices
+from understudy.mqclient.assigned import AssignedQueue
+from understudy.mqclient.queue import MessageQueue
 from understudy.store.message_store import MessageStore
 from understudy.testkit.drills.acting_faults import Accident
 from understudy.testkit.drills.acting_traffic import READERS, TOPIC
+from understudy.testkit.drills.lock_watch import LockWatch
 from understudy.testkit.drills.ring import REPLICATED, Ring
 from understudy.testkit.sim.cluster import SimCluster
 
@@ -47,6 +50,8 @@ class RingWatch:
         both_seconds: the longest time that two members of one group delivered side by side.
         began: by group, when each slave began to act (virtual seconds), the end of its log then (bytes), and its host.
         online: by group, when its master came online (virtual seconds), each time that it had not been.
+        held: the queues that the ring's reader holds, live.
+        locks: what became of the locks of that one.
     """
 
     def __init__(
@@ -64,6 +69,8 @@ class RingWatch:
         self.both_seconds = 0.0
         self.began: dict[str, list[tuple[float, int, str]]] = {group: [] for group in ring.groups}
         self.online: dict[str, list[float]] = {group: [] for group in ring.groups}
+        self.held: Mapping[MessageQueue, AssignedQueue] = {}
+        self.locks = LockWatch()
 
     def broker(self, group: str, broker_id: int) -> Broker | None:
         """Return a running broker, ``None`` while its container is down."""
@@ -287,6 +294,7 @@ class RingWatch:
             delivering = {
                 (group, each) for group in self._ring.groups for each in members if self.delivers(group, each)
             }
+            self.locks.look(self.held, {group for group, broker_id in delivering if broker_id})
             for group, broker_id in sorted(delivering - before):
                 slave = self.broker(group, broker_id)
                 if slave is not None and slave.role.is_slave:

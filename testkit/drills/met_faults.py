@@ -34,6 +34,8 @@ LONGEST_DELAY_SECONDS = 10.0
 LOCK_SECONDS = 10.0
 """From when on after a master cannot be asked any more the locks of consumers may run out: each is renewed after 20 s,
 and holds for 30 s."""
+LOCK_LIVES_SECONDS = 30.0
+"""How long a lock holds that nobody renews."""
 
 
 class Home(Enum):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import attrs
 import pytest
+import trio
+from trio.testing import MockClock
 
+from understudy.mqclient.assigned import AssignedQueue
+from understudy.mqclient.queue import MessageQueue
 from understudy.testkit.drills.acting_allowances import judge
 from understudy.testkit.drills.acting_repeats import Repeat
+from understudy.testkit.drills.lock_watch import LockWatch
 from understudy.testkit.drills.met_faults import Home, Met
 
 CUT = Met("cut", Home.MASTER, 100.0, 120.0)
@@ -123,6 +128,58 @@ def test_locks_run_out_where_nobody_can_be_asked(
     hosts = frozenset(("c1", "c2", "c3"))
     counts, violations = judge([Repeat("key", False, came, (came, again), met, hosts)])
     assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
+
+
+DEAF_MASTER = attrs.evolve(MUTE, kind="cut-in", end=140.0)
+
+
+@pytest.mark.parametrize(
+    ("came", "again", "met", "ran_out", "allowed"),
+    [
+        pytest.param(105.0, 135.0, DEAF_MASTER, (125.0,), True, id="nobody was there to renew it"),
+        pytest.param(94.5, 135.0, DEAF_MASTER, (125.0,), True, id="its commit was on its way"),
+        pytest.param(93.5, 135.0, DEAF_MASTER, (125.0,), False, id="its commit was copied"),
+        pytest.param(105.0, 135.0, DEAF_MASTER, (), False, id="locks were held"),
+        pytest.param(126.0, 135.0, DEAF_MASTER, (125.0,), False, id="it was lost before it came"),
+        pytest.param(105.0, 120.0, DEAF_MASTER, (125.0,), False, id="it was lost when it had come again"),
+        pytest.param(105.0, 135.0, DEAF_MASTER, (132.0,), False, id="it was renewed while the master heard"),
+        pytest.param(105.0, 135.0, attrs.evolve(DEAF_MASTER, end=120.0), (125.0,), False, id="the master heard again"),
+        pytest.param(105.0, 135.0, attrs.evolve(DEAF_MASTER, kind="cut"), (125.0,), False, id="nobody was shown it"),
+        pytest.param(105.0, 135.0, attrs.evolve(DEAF_MASTER, home=Home.SLAVE), (125.0,), False, id="the master heard"),
+    ],
+)
+def test_a_lock_runs_out_at_a_master_that_is_heard_and_hears_nobody(
+    came: float, again: float, met: Met, ran_out: tuple[float, ...], allowed: bool
+) -> None:
+    hosts = frozenset(("c1", "c2", "c3"))
+    counts, violations = judge([Repeat("key", False, came, (came, again), (met,), hosts, ran_out=ran_out)])
+    assert (dict(counts), bool(violations)) == ({"silent master": 1} if allowed else {}, not allowed)
+
+
+@pytest.mark.parametrize(
+    ("dropped_at", "acting_at", "expected"),
+    [
+        pytest.param(31.0, None, (31.0,), id="it ran out"),
+        pytest.param(29.0, None, (), id="it was taken away"),
+        pytest.param(31.0, 0.0, (31.0,), id="a slave had acted before it was granted"),
+        pytest.param(31.0, 12.0, (), id="a slave could have renewed it"),
+    ],
+)
+async def test_a_lock_that_runs_out_is_noted_once(
+    dropped_at: float, acting_at: float | None, expected: tuple[float, ...], autojump_clock: MockClock
+) -> None:
+    begun, watch, queue = trio.current_time(), LockWatch(), MessageQueue("orders", "g0", 1)
+    assigned = AssignedQueue(queue, locked_at=begun + 0.9)
+    held = {queue: assigned}
+    for second in range(40):
+        if second == dropped_at:
+            assigned.dropped = True
+        if second == dropped_at + 3:
+            held[queue] = AssignedQueue(queue)
+        watch.look(held, ["g0"] if acting_at is not None and acting_at <= second < acting_at + 1 else ["g1"])
+        await trio.sleep(1)
+    assert expected == tuple(seconds - begun for seconds in watch.ran_out(queue))
+    assert not watch.ran_out(MessageQueue("orders", "g0", 0))
 
 
 @pytest.mark.parametrize(
