@@ -10,6 +10,7 @@ import attrs
 
 from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, SILENT, STANDS_STILL, STEPS_CLOCK
 from understudy.testkit.drills.met_faults import (
+    ASK_SECONDS,
     COMMIT_SECONDS,
     GROUP_TIMEOUT_SECONDS,
     LOCK_LIVES_SECONDS,
@@ -230,12 +231,20 @@ class Repeat:
     def alone_since(self, lost: Met) -> float:
         """Return since when the master had been away when *lost* took the only member that was not.
 
-        Infinity when another member was there to learn from it, or when it was back before the master.
+        Infinity when another member was there to learn from it, or when it was back before the master. That one is on
+        its way back as long as it asks in turn the others, who do not answer.
         """
         since = math.inf
+        longest = ASK_SECONDS * max(len(self.hosts) - 2, 0)
+
+        def end(met: Met) -> float:
+            return max(met.end, min(met.returned, met.end + longest)) if met.home is Home.MASTER else met.end
+
         for host in self.hosts - {lost.host}:
             away = [met for met in self.met if met.host == host and met.away and met.begin <= lost.begin]
-            away = [met for met in away if lost.begin <= met.end + NOTICE_SECONDS and met.end <= lost.end]
+            away = [
+                met for met in away if lost.begin <= max(met.end + NOTICE_SECONDS, end(met)) and end(met) <= lost.end
+            ]
             if not away:
                 return math.inf
             since = min(since, *(met.begin if met.home is Home.MASTER else math.inf for met in away), math.inf)

@@ -42,7 +42,7 @@ from understudy.testkit.drills.acting_watch import RingWatch
 from understudy.testkit.drills.acting_windows import due_counts
 from understudy.testkit.drills.commit_traffic import CommitTraffic, unsaved
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult, Step
-from understudy.testkit.drills.met_faults import Home, Met, with_unserved
+from understudy.testkit.drills.met_faults import Home, Met, met_by
 from understudy.testkit.drills.ring import THREE, Ring
 from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
 from understudy.testkit.sim.seeds import FAULT
@@ -275,31 +275,8 @@ class Run:
         return accident
 
     def _met_by(self, group: str | None) -> tuple[Met, ...]:
-        """Return the faults as *group* met them; where it is not known, as both a master's and a slave's."""
-
-        def homes(host: str) -> Sequence[Home]:
-            if host in self._ring.servers:
-                return (Home.SERVER,)
-            if group is None:
-                return (Home.MASTER, Home.SLAVE)
-            if self._ring.container_of(group, 0) == host:
-                return (Home.MASTER,)
-            return (Home.SLAVE,) if host in self._ring.members_of(group) else (Home.OTHER,)
-
-        def masters(host: str) -> frozenset[str]:
-            """Return the other groups whose master lives at *host*."""
-            return frozenset(
-                each for each in self._ring.groups if each != group and self._ring.container_of(each, 0) == host
-            )
-
         flushed = self._flush == "SYNC_FLUSH"
-        met = [
-            Met(each.fault.kind, home, each.began_at, each.ended_at, flushed, host, masters=masters(host))
-            for each in self._accidents
-            for host in (each.fault.host,)
-            for home in homes(host)
-        ]
-        return with_unserved(met, self._ring.servers)
+        return met_by(group, self._ring, self._accidents, flushed=flushed, returned=self._watch.returned)
 
     def _master_lost(self, group: str) -> bool:
         """Return whether the power of the master of *group* failed before its log was on the disk."""

@@ -69,6 +69,7 @@ class RingWatch:
         self.both_seconds = 0.0
         self.began: dict[str, list[tuple[float, int, str]]] = {group: [] for group in ring.groups}
         self.online: dict[str, list[float]] = {group: [] for group in ring.groups}
+        self._hidden: dict[str, list[tuple[float, float]]] = {group: [] for group in ring.groups}
         self.held: Mapping[MessageQueue, AssignedQueue] = {}
         self.locks = LockWatch()
 
@@ -263,6 +264,12 @@ class RingWatch:
         logs = [known for at, known, _ in self.began[group] if begin <= at <= until + LOOK_SECONDS]
         return bool(logs) and min(logs) >= end
 
+    def returned(self, group: str, seconds: float) -> float:
+        """Return when the master of *group* was online again that was not at *seconds* (of the run); else *seconds*."""
+        return max(
+            (end for begin, end in self._hidden[group] if begin <= seconds + LOOK_SECONDS <= end), default=seconds
+        )
+
     async def watch(self) -> None:
         """Compare every two members of each group, the master among them, and look who acts, until cancelled."""
         pairs = [
@@ -276,7 +283,7 @@ class RingWatch:
         told_closed: set[Accident] = set()
         told_slaves: dict[tuple[str, int], float] = {}
         before: set[tuple[str, int]] = set()
-        hidden: set[str] = set()
+        hidden: dict[str, float] = {}
         alone: dict[str, tuple[float, Report | None]] = {}
         while True:
             now = trio.current_time()
@@ -285,9 +292,9 @@ class RingWatch:
                 self._waiting_slaves(group, told_slaves)
                 master = self.broker(group, 0)
                 if master is None or master.presence.isolated:
-                    hidden.add(group)
+                    hidden.setdefault(group, now)
                 elif group in hidden:
-                    hidden.discard(group)
+                    self._hidden[group].append((hidden.pop(group), now))
                     self.online[group].append(now)
                     self._came_online(group)
             members = range(self._ring.replicas)

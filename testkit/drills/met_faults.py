@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
 import attrs
 
-from understudy.testkit.drills.acting_faults import DEAF, SILENT, SLOW
+from understudy.testkit.drills.acting_faults import DEAF, SILENT, SLOW, Accident
+from understudy.testkit.drills.ring import Ring
 
 SYNC_SECONDS = 1.0
 """How old the progress of a slave may be: two rounds of half a second."""
@@ -34,6 +36,8 @@ LONGEST_DELAY_SECONDS = 10.0
 LOCK_SECONDS = 10.0
 """From when on after a master cannot be asked any more the locks of consumers may run out: each is renewed after 20 s,
 and holds for 30 s."""
+ASK_SECONDS = 3.0
+"""How long a returning master waits for the answer of one slave before it asks the next."""
 LOCK_LIVES_SECONDS = 30.0
 """How long a lock holds that nobody renews."""
 
@@ -59,6 +63,7 @@ class Met:
         flushed: what was acknowledged was on the disk.
         unserved: it took the last name server that was there; see :func:`with_unserved`.
         masters: groups whose master lives at that host, as far as somebody asks.
+        returned: where it met a master, when that one was online again, or *end* when it was all the time.
     """
 
     kind: str
@@ -69,6 +74,7 @@ class Met:
     host: str = ""
     unserved: bool = False
     masters: frozenset[str] = frozenset()
+    returned: float = -math.inf
 
     @property
     def away(self) -> bool:
@@ -95,3 +101,52 @@ def with_unserved(met: Sequence[Met], servers: Iterable[str]) -> tuple[Met, ...]
         }
 
     return tuple(attrs.evolve(each, unserved=unserved(each)) for each in met)
+
+
+def met_by(
+    group: str | None,
+    ring: Ring,
+    accidents: Iterable[Accident],
+    *,
+    flushed: bool,
+    returned: Callable[[str, float], float],
+) -> tuple[Met, ...]:
+    """Return *accidents* as a group met them; where it is not known, as both a master's and a slave's.
+
+    Args:
+        group: of brokers.
+        ring: where it lives.
+        accidents: that have happened, or will.
+        flushed: whether what is acknowledged is on the disk.
+        returned: tells when the master of a group was online again that was not at some time (virtual seconds).
+    """
+
+    def homes(host: str) -> Sequence[Home]:
+        if host in ring.servers:
+            return (Home.SERVER,)
+        if group is None:
+            return (Home.MASTER, Home.SLAVE)
+        if ring.container_of(group, 0) == host:
+            return (Home.MASTER,)
+        return (Home.SLAVE,) if host in ring.members_of(group) else (Home.OTHER,)
+
+    def masters(host: str) -> frozenset[str]:
+        """Return the other groups whose master lives at *host*."""
+        return frozenset(each for each in ring.groups if each != group and ring.container_of(each, 0) == host)
+
+    met = [
+        Met(
+            each.fault.kind,
+            home,
+            each.began_at,
+            each.ended_at,
+            flushed,
+            host,
+            masters=masters(host),
+            returned=each.ended_at if group is None else returned(group, each.ended_at),
+        )
+        for each in accidents
+        for host in (each.fault.host,)
+        for home in homes(host)
+    ]
+    return with_unserved(met, ring.servers)

@@ -197,6 +197,10 @@ AWAY = Met("pause", Home.MASTER, 100.0, 112.0, host="c1")
 LAST = Met("kill", Home.SLAVE, 110.5, 130.0, host="c2")
 
 
+RETURNS = attrs.evolve(AWAY, kind="power", end=108.0, returned=112.0)
+CUT_OFF = Met("cut", Home.SLAVE, 104.0, 120.0, host="c3")
+
+
 @pytest.mark.parametrize(
     ("due", "met", "hosts", "allowed"),
     [
@@ -210,6 +214,15 @@ LAST = Met("kill", Home.SLAVE, 110.5, 130.0, host="c2")
         ),
         pytest.param(105.0, (attrs.evolve(AWAY, end=109.0), LAST), "c1 c2", False, id="the master was back before"),
         pytest.param(105.0, (attrs.evolve(AWAY, end=131.0), LAST), "c1 c2", False, id="the slave was back first"),
+        pytest.param(102.0, (RETURNS, CUT_OFF, LAST), "c1 c2 c3", True, id="the master was waiting for the other one"),
+        pytest.param(105.0, (RETURNS, LAST), "c1 c2 c3", False, id="the other one answered the master"),
+        pytest.param(105.0, (RETURNS, LAST), "c1 c2", False, id="the master had nobody else to ask"),
+        pytest.param(
+            102.0, (attrs.evolve(RETURNS, end=107.0), CUT_OFF, LAST), "c1 c2 c3", False, id="it waited for long enough"
+        ),
+        pytest.param(
+            102.0, (attrs.evolve(RETURNS, returned=110.4), CUT_OFF, LAST), "c1 c2 c3", False, id="it was online"
+        ),
         pytest.param(105.0, (LAST,), "c1 c2", False, id="the master was never away"),
         pytest.param(
             105.0, (attrs.evolve(AWAY, kind="clock-forward"), LAST), "c1 c2", False, id="the master was there"
