@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from understudy.format.light_queues import QUEUE_ID, is_light
+from understudy.format.light_queues import LIGHT_OFFSET_TABLE, QUEUE_ID, is_light
 
 REMOVED_TOPICS, REMOVED_GROUPS = "removedTopicTable", "removedGroupTable"
 RESET_STAMPS, PENDING_RESETS = "resetStampTable", "pendingResetTable"
 LOG_ENDS = "logEndTable"
 OFFSETS = "offsetTable"
-LIGHT_OFFSETS = "lmqOffsetTable"
-"""Of groups whose names are those of light queues: one number for the one queue of each."""
-FILE_NAME, LIGHT_FILE_NAME = "consumerOffset.json", "lmqConsumerOffset.json"
-"""The latter for all groups, where light queues are on."""
+FILE_NAME = "consumerOffset.json"
 
 
 def quoted(numbers: Mapping[int, int]) -> Iterator[tuple[str, int]]:
@@ -53,7 +50,7 @@ def queue_table(value: Mapping[str, Any], name: str) -> dict[str, dict[int, int]
 def offset_table(value: Mapping[str, Any]) -> dict[str, dict[int, int]]:
     """Read the offsets of all groups, those of light queues included. Raises ``ValueError`` as :func:`queue_table`."""
     found = queue_table(value, OFFSETS)
-    for key, offset in removed_table(value, LIGHT_OFFSETS).items():
+    for key, offset in removed_table(value, LIGHT_OFFSET_TABLE).items():
         found.setdefault(key, {})[QUEUE_ID] = offset
     return found
 
@@ -65,7 +62,7 @@ def offset_tables(table: Mapping[str, Mapping[int, int]], light: bool) -> dict[s
     """
     rows = list(table.items())
     tables: dict[str, Iterator[tuple[str, Any]]] = {OFFSETS: _offset_rows(rows, light)}
-    return tables | {LIGHT_OFFSETS: _light_rows(rows)} if light else tables
+    return tables | {LIGHT_OFFSET_TABLE: _light_rows(rows)} if light else tables
 
 
 def _offset_rows(rows: Sequence[tuple[str, Mapping[int, int]]], light: bool) -> Iterator[tuple[str, dict[int, int]]]:

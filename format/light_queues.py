@@ -18,6 +18,10 @@ NAMES = b"INNER_MULTI_DISPATCH\x01"
 """The property of the sender, as :func:`understudy.format.properties.find_property` wants it."""
 OFFSETS = b"INNER_MULTI_QUEUE_OFFSET\x01"
 """The property of who stores the message."""
+LIGHT_OFFSET_FILE = "lmqConsumerOffset.json"
+"""Where a broker that has light queues on keeps the offsets of all groups."""
+LIGHT_OFFSET_TABLE = "lmqOffsetTable"
+"""In it the offsets of groups whose names are those of light queues: one number for the one queue of each."""
 QUEUE_ID = 0
 """Of the one queue that a light queue has."""
 NAMES_MAX = 512

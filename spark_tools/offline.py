@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from understudy.format.data_version import DataVersion
+from understudy.format.light_queues import LIGHT_OFFSET_FILE, LIGHT_OFFSET_TABLE, QUEUE_ID, is_light
 from understudy.spark_tools.durable import Journal, remove_file, replace_file, sha256
 from understudy.spark_tools.kernels import tables
 from understudy.spark_tools.layout import Store, read_layout
@@ -130,14 +131,27 @@ def new_version(tables_loaded: Iterable[bytes], now_ms: int) -> DataVersion:
     return newest.next(now_ms, newest.state_version)
 
 
-def patched(data: bytes, plan: Plan, version: DataVersion) -> bytes:
-    """A table with the plan's offsets and the new version; everything else stays as it was."""
+def patched(data: bytes, file: str, plan: Plan, version: DataVersion) -> bytes:
+    """A table with the plan's offsets and the new version; everything else stays as it was.
+
+    Args:
+        data: the table as it is.
+        file: its name: in that of a broker with light queues their groups have a table of their own.
+        plan: what is to be changed.
+        version: of the table from now on.
+    """
     table: dict[str, Any] = tables.loads(data)
     table["dataVersion"] = version.to_json()
+    apart = file == LIGHT_OFFSET_FILE or LIGHT_OFFSET_TABLE in table
+    if apart and not table.get(LIGHT_OFFSET_TABLE):
+        table[LIGHT_OFFSET_TABLE] = {}
     offsets = table.setdefault("offsetTable", {})
     for change in plan.changes():
-        queues = offsets.setdefault(f"{change.topic}@{change.group}", {})
-        queues[str(change.queue_id)] = change.proposed
+        key = f"{change.topic}@{change.group}"
+        if apart and is_light(change.group) and change.queue_id == QUEUE_ID:
+            table[LIGHT_OFFSET_TABLE][key] = change.proposed
+        else:
+            offsets.setdefault(key, {})[str(change.queue_id)] = change.proposed
     return tables.dumps(table).encode()
 
 
@@ -151,7 +165,7 @@ def targets(plan: Plan, original: Callable[[str, str], bytes | None], now_ms: in
     version = new_version((original(name, file) or b"{}" for name, file in loaded.items()), now_ms)
     for name, store in plan.stores.items():
         table, _ = table_of(store)
-        after = patched(original(name, loaded[name]) or b"{}", plan, version)
+        after = patched(original(name, loaded[name]) or b"{}", table, plan, version)
         for file in (f"{table}.bak", table):
             yield Target(name, file, original(name, file), after)
 

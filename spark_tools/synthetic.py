@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from understudy.format.java_hash import index_key_hash, java_hash
+from understudy.format.light_queues import LIGHT_OFFSET_FILE, LIGHT_OFFSET_TABLE, is_light
 from understudy.format.properties import format_properties
 from understudy.format.record import BLANK_MAGIC, CRC_MASK, encode_host
 from understudy.format.record import encode_record as format_record
@@ -150,6 +151,7 @@ class SyntheticStore:
         epochs: list[tuple[int, int]] | None = None,
         confirm_offset: int = 0,
         queues_per_topic: int = 4,
+        light_offsets: dict[str, int] | None = None,
     ) -> None:
         """Writes the directory; versions are (stateVersion, counter, timestamp).
 
@@ -163,6 +165,8 @@ class SyntheticStore:
             epochs: epoch and first byte of each, as a controller's broker writes them.
             confirm_offset: in the checkpoint (bytes of the log).
             queues_per_topic: in the table of topics.
+            light_offsets: of the groups of light queues by ``topic@group``; then the table is that of a broker that has
+                such queues on. Neither they nor their topics are in any other table.
         """
         self._save_log()
         for (topic, queue_id), units in self._units.items():
@@ -172,9 +176,13 @@ class SyntheticStore:
             "checkpoint", struct.pack(">5q", self._last_time, self._last_time, 0, 0, confirm_offset).ljust(4096, b"\0")
         )
         names = {key.partition("@")[0] for key in offsets or {}} | {topic for topic, _ in self._units}
+        names = {name for name in names if not is_light(name)}
         known_topics = sorted(names) if topics is None else topics
         known_groups = sorted({key.partition("@")[2] for key in offsets or {}}) if groups is None else groups
-        self._write_table("consumerOffset.json", offsets or {}, version)
+        if light_offsets is not None:
+            self._write_table(LIGHT_OFFSET_FILE, offsets or {}, version, {LIGHT_OFFSET_TABLE: light_offsets})
+        else:
+            self._write_table("consumerOffset.json", offsets or {}, version)
         if previous_offsets is not None:
             self._write_table("consumerOffset.json.bak", previous_offsets, previous_version)
         table = {
@@ -221,8 +229,15 @@ class SyntheticStore:
             whole = 40 + 4 * self.index_slots + 20 * self.index_entries
             self._write(f"index/202601010000{number:05d}", data.ljust(whole, b"\0"))
 
-    def _write_table(self, name: str, offsets: dict[str, dict[int, int]], version: tuple[int, int, int]) -> None:
-        self._write(f"config/{name}", dumps({"dataVersion": _version(version), "offsetTable": offsets}).encode())
+    def _write_table(
+        self,
+        name: str,
+        offsets: dict[str, dict[int, int]],
+        version: tuple[int, int, int],
+        more: dict[str, dict[str, int]] | None = None,
+    ) -> None:
+        table = {"dataVersion": _version(version)} | (more or {}) | {"offsetTable": offsets}
+        self._write(f"config/{name}", dumps(table).encode())
 
     def _write(self, name: str, data: bytes) -> None:
         path = os.path.join(self.root, name)

@@ -12,7 +12,7 @@ import attrs
 
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.groups import GroupTable
-from understudy.broker.offset_content import FILE_NAME, LIGHT_FILE_NAME
+from understudy.broker.offset_content import FILE_NAME
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.order import OrderTable
 from understudy.broker.queue_mappings import QueueMappings
@@ -28,6 +28,7 @@ from understudy.broker.replicated.topics import ReplicatedMappings, ReplicatedTo
 from understudy.broker.request_modes import RequestModeTable
 from understudy.broker.timer.timer import Timer
 from understudy.broker.topics import TopicTable
+from understudy.format.light_queues import LIGHT_OFFSET_FILE
 
 if TYPE_CHECKING:
     from understudy.broker.replicated.users import ReplicatedUsers
@@ -116,11 +117,11 @@ def replicated_tables(
         ReplicatedOffsets(
             offsets,
             FilePlan(
-                LIGHT_FILE_NAME if offsets.light_queues else FILE_NAME,
+                LIGHT_OFFSET_FILE if offsets.light_queues else FILE_NAME,
                 lambda: min(offsets_delay_ms(), PROGRESS_DELAY_MS),
                 "no progress of consumers beside a log with messages, every group begins anew",
                 barrier=popped_durable,
-                other_name=FILE_NAME if offsets.light_queues else LIGHT_FILE_NAME,
+                other_name=FILE_NAME if offsets.light_queues else LIGHT_OFFSET_FILE,
             ),
             now_ms,
             log_end,

@@ -17,7 +17,7 @@ from understudy.spark_tools.jobs.committed import Piece
 from understudy.spark_tools.rules import Context, Replica, Reset
 
 BATCH_ROWS = 131_072
-SYSTEM_GROUP_PREFIXES = (SYSTEM_GROUP_PREFIX, "CID_ONS")
+UNLISTED_GROUP_PREFIXES = (SYSTEM_GROUP_PREFIX, "CID_ONS", LIGHT_PREFIX)
 UNLISTED_TOPIC_PREFIXES = (LIGHT_PREFIX,)
 SAME = "all replicas agree and can serve it"
 
@@ -65,12 +65,12 @@ class Known:
         return not self.topics or topic in self.topics or topic.startswith(UNLISTED_TOPIC_PREFIXES)
 
     def group_known(self, group: str) -> bool:
-        """Whether any replica lists the group; the broker's own are never listed.
+        """Whether any replica lists the group; the broker's own and those of light queues are never listed.
 
         Places of broadcasting members stand under `group@broadcast`: no group has an `@` in its name.
         """
         name = group.partition("@")[0]
-        return not self.groups or name in self.groups or name.startswith(SYSTEM_GROUP_PREFIXES)
+        return not self.groups or name in self.groups or name.startswith(UNLISTED_GROUP_PREFIXES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from understudy.format.data_version import DataVersion
+from understudy.format.light_queues import LIGHT_OFFSET_FILE, QUEUE_ID
 from understudy.spark_tools.kernels import tables
 
 _NAME = rb'"[^"\\\x00-\x1f]*+"'
@@ -24,16 +25,16 @@ _PAIR = rb'(?:"' + _KEY + rb'"|' + _KEY + rb")" + _WHITE + rb":" + _WHITE + _NUM
 _QUEUES = rb"\{" + _WHITE + rb"(?:" + _PAIR + _WHITE + rb"(?:," + _WHITE + rb"(?=[\"0-9])|(?=\})))*+\}"
 _ENTRY = _NAME + _WHITE + rb":" + _WHITE + _QUEUES
 _ENTRIES = rb"(?:" + _ENTRY + _WHITE + rb"(?:," + _WHITE + rb'(?=")|(?=\})))*+'
-_FLAT = rb"\{[^{}\[\]]*+\}"
-_VERSION = rb'"dataVersion"' + _WHITE + rb":" + _WHITE + _FLAT + _WHITE + rb"," + _WHITE
+_FLAT = rb"\{[^{}]*+\}"
+_BEFORE = rb'"(?:dataVersion|groupTopicMap|lmqOffsetTable)"' + _WHITE + rb":" + _WHITE + _FLAT + _WHITE + rb"," + _WHITE
 _HEAD = re.compile(
     rb"("
     + _WHITE
     + rb"\{"
     + _WHITE
     + rb"(?:"
-    + _VERSION
-    + rb')?"offsetTable"'
+    + _BEFORE
+    + rb')*+"offsetTable"'
     + _WHITE
     + rb":"
     + _WHITE
@@ -42,7 +43,7 @@ _HEAD = re.compile(
 )
 _BODY = re.compile(_ENTRIES)
 _CUT = re.compile(rb'"([^"]*)"[ \t\r\n]*:[ \t\r\n]*\{([^}]*)\}')
-OFFSET_TABLES = ("lmqConsumerOffset.json", "consumerOffset.json")
+OFFSET_TABLES = (LIGHT_OFFSET_FILE, "consumerOffset.json")
 _COLON_TO_COMMA = bytes.maketrans(b":", b",")
 
 
@@ -96,6 +97,7 @@ def _by_pattern(data: bytes) -> OffsetTable | None:
     """The table when it has the shape brokers write, whatever its blanks; None when it needs the parser.
 
     Behind the entries anything may stand: `resetStampTable` and `removedTopicTable` do in tables of our brokers.
+    `lmqOffsetTable` stands behind them there, and before them in tables of the reference.
     """
     head = _HEAD.match(data)
     if head is None:
@@ -124,8 +126,35 @@ def _by_pattern(data: bytes) -> OffsetTable | None:
     queues, offsets = numbers[0::2], numbers[1::2]
     if len(queues) != len(keys) or _repeats(keys, queues):
         return None
-    version = DataVersion.from_json(around.get("dataVersion"))
-    return OffsetTable(version, [part[0] for part in parts], [part[2] for part in parts], keys, queues, offsets)
+    found = OffsetTable(
+        DataVersion.from_json(around.get("dataVersion")),
+        [part[0] for part in parts],
+        [part[2] for part in parts],
+        keys,
+        queues,
+        offsets,
+    )
+    lights, odd = tables.light_rows(around)
+    if odd:
+        return None
+    return _with_lights(found, lights) if lights else found
+
+
+def _with_lights(table: OffsetTable, lights: dict[tuple[str, str], int]) -> OffsetTable:
+    """The table with the offsets of groups of light queues, which count before what it says of them itself."""
+    names = list(zip(table.topics, table.groups, strict=True))
+    replaced = np.array([name in lights for name in names], bool)
+    stay = ~(replaced[table.keys] & (table.queues == QUEUE_ID)) if len(names) else np.ones(0, bool)
+    count = len(lights)
+    return OffsetTable(
+        table.version,
+        table.topics + [topic for topic, _ in lights],
+        table.groups + [group for _, group in lights],
+        np.concatenate([table.keys[stay], np.arange(len(names), len(names) + count)]),
+        np.concatenate([table.queues[stay], np.full(count, QUEUE_ID)]),
+        np.concatenate([table.offsets[stay], np.fromiter(lights.values(), np.int64, count)]),
+        table.odd,
+    )
 
 
 def _repeats(keys: np.ndarray, queues: np.ndarray) -> bool:

@@ -10,6 +10,8 @@ import json
 import re
 from typing import Any
 
+from understudy.format.light_queues import LIGHT_OFFSET_TABLE, QUEUE_ID, is_light
+
 _INTEGER = re.compile(r"-?[0-9]+")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(-?[0-9]+)(?=\s*:)|,(?=\s*[}\]])', re.DOTALL)
 
@@ -95,13 +97,14 @@ def _write(value: Any, indent: str, pieces: list[str]) -> None:
 def offset_rows(table: Any) -> tuple[list[tuple[str, str, int, int]], list[str]]:
     """The entries of a consumer offset table as (topic, group, queue, offset), and what could not be read.
 
-    The key is `topic@group`; a topic never contains `@`, so it is split at the first one.
+    The key is `topic@group`; a topic never contains `@`, so it is split at the first one. What the table of light
+    queues says of a queue counts, as it does for a broker, and not what the other table says of it.
     """
     rows: list[tuple[str, str, int, int]] = []
-    odd: list[str] = []
     entries = table.get("offsetTable", {}) if isinstance(table, dict) else None
     if not isinstance(entries, dict):
         return rows, ["offsetTable is missing or is no map"]
+    lights, odd = light_rows(table)
     for key, queues in entries.items():
         topic, separator, group = key.partition("@")
         if not separator or not isinstance(queues, dict):
@@ -111,7 +114,27 @@ def offset_rows(table: Any) -> tuple[list[tuple[str, str, int, int]], list[str]]
             if not _fits(queue, offset):
                 odd.append(f"offsetTable entry {key!r} queue {queue!r} has offset {offset!r}")
                 continue
-            rows.append((topic, group, int(queue), offset))
+            if int(queue) != QUEUE_ID or (topic, group) not in lights:
+                rows.append((topic, group, int(queue), offset))
+    return rows + [(topic, group, QUEUE_ID, offset) for (topic, group), offset in lights.items()], odd
+
+
+def light_rows(table: dict[str, Any]) -> tuple[dict[tuple[str, str], int], list[str]]:
+    """The offsets of groups of light queues by topic and group, and what could not be read.
+
+    A broker with light queues on has one number for each of those; it looks no other group up there.
+    """
+    entries = table.get(LIGHT_OFFSET_TABLE) or {}
+    if not isinstance(entries, dict):
+        return {}, [f"{LIGHT_OFFSET_TABLE} is no map"]
+    rows: dict[tuple[str, str], int] = {}
+    odd: list[str] = []
+    for key, offset in entries.items():
+        topic, separator, group = key.partition("@")
+        if not separator or not is_light(group) or not _fits(str(QUEUE_ID), offset):
+            odd.append(f"{LIGHT_OFFSET_TABLE} entry {key!r} with {offset!r} is no offset of a light queue's group")
+        else:
+            rows[topic, group] = offset
     return rows, odd
 
 

@@ -75,7 +75,8 @@ class SmallBroker:
                 table: dict[str, dict[str, int]] = {}
                 for (topic, group, queue), offset in self.offsets.items():
                     table.setdefault(f"{topic}@{group}", {})[str(queue)] = offset
-                body = json.dumps({"dataVersion": {}, "offsetTable": table}).encode()
+                lights = {key: table.pop(key)["0"] for key in list(table) if "@%LMQ%" in key}
+                body = json.dumps({"dataVersion": {}, "lmqOffsetTable": lights, "offsetTable": table}).encode()
             case RequestCode.GET_MIN_OFFSET:
                 ext = {"offset": "0"}
             case RequestCode.GET_MAX_OFFSET:

@@ -18,12 +18,21 @@ from understudy.spark_tools.kernels.offset_tables import OffsetTable, read_offse
 
 NAMES = st.text(st.characters(exclude_characters="@", exclude_categories=["Cs"]), max_size=6)
 QUEUES = st.dictionaries(st.integers(0, 300), st.integers(-(1 << 63), (1 << 63) - 1), max_size=5)
-TABLES = st.dictionaries(st.tuples(NAMES, NAMES).map("@".join), QUEUES, max_size=6)
+TABLES = st.dictionaries(
+    st.tuples(NAMES, st.one_of(NAMES, NAMES.map("%LMQ%{}".format))).map("@".join), QUEUES, max_size=6
+)
 NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)
+LIGHTS = st.dictionaries(
+    st.tuples(NAMES.map("%LMQ%{}".format), NAMES.map("%LMQ%{}".format)).map("@".join), NUMBERS, max_size=3
+)
+"""The table of a broker with light queues."""
 BEHIND = st.dictionaries(
-    st.sampled_from(["resetStampTable", "removedTopicTable", "dataVersion", "offsetTable", "more", "0"]),
+    st.sampled_from(
+        ["resetStampTable", "removedTopicTable", "dataVersion", "offsetTable", "more", "0", "lmqOffsetTable"]
+    ),
     st.one_of(
         NUMBERS,
+        LIGHTS,
         st.dictionaries(NAMES, NUMBERS, max_size=3),
         st.dictionaries(NAMES, st.dictionaries(st.integers(0, 300).map(str), NUMBERS, max_size=3), max_size=3),
     ),
@@ -98,7 +107,7 @@ def test_what_stands_behind_the_entries_changes_nothing(
 
     parsed = offset_tables._by_parser(text)
     assert (rows(found), found.version, found.odd) == (rows(parsed), parsed.version, parsed.odd)
-    if "offsetTable" not in behind:
+    if "offsetTable" not in behind and "lmqOffsetTable" not in behind:
         assert rows(found) == expected(entries)
 
 
@@ -129,6 +138,60 @@ def test_a_brokers_own_table_needs_no_parser() -> None:
 
     assert found is not None
     assert rows(found) == expected(entries)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TABLES, LIGHTS, st.sampled_from(["fastjson", "strict", "compact"]), st.booleans())
+def test_offsets_of_light_queues_stand_before_or_behind_the_others_and_count_before_them(
+    entries: dict[str, dict[int, int]], lights: dict[str, int], written: str, before: bool
+) -> None:
+    tops = {"groupTopicMap": {"g": ["T", "U"]}, "lmqOffsetTable": lights} if before else {}
+    ends = {} if before else {"lmqOffsetTable": lights}
+    content = {"dataVersion": VERSION} | tops | {"offsetTable": entries} | ends
+    if written == "fastjson":
+        text = tables.dumps(content)
+    else:
+        text = json.dumps(content, separators=(",", ":") if written == "compact" else None)
+
+    found = read_offset_table(text.encode())
+
+    numbers = {key: value for key, value in lights.items() if -(1 << 63) <= value < 1 << 63}
+    wanted = [row for row in expected(entries) if row[2] != 0 or f"{row[0]}@{row[1]}" not in numbers]
+    wanted += [(*key.split("@", 1), 0, value) for key, value in numbers.items()]  # type: ignore[misc]
+    assert rows(found) == wanted
+    assert (found.version, found.odd) == (DataVersion(1, 3, 1_700_000_000_000), [])
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_table_of_a_broker_with_light_queues_needs_no_parser(before: bool) -> None:
+    entries = {f"Topic{n % 7}@group{n}": {queue: queue * n for queue in range(8)} for n in range(50)}
+    lights = {f"%LMQ%{n}@%LMQ%{n}": n for n in range(100)}
+    first = {"dataVersion": VERSION} | (
+        {"groupTopicMap": {"g": ["a", "b"]}, "lmqOffsetTable": lights} if before else {}
+    )
+    content = first | {"offsetTable": entries} | ({} if before else {"lmqOffsetTable": lights})
+    found = offset_tables._by_pattern(tables.dumps(content).encode())
+
+    assert found is not None
+    assert rows(found) == expected(entries) + [(f"%LMQ%{n}", f"%LMQ%{n}", 0, n) for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ({"%LMQ%a@%LMQ%g": "x"}, "lmqOffsetTable entry '%LMQ%a@%LMQ%g' with 'x' is no offset"),
+        ({"%LMQ%a@%LMQ%g": 1 << 63}, "is no offset of a light queue's group"),
+        ({"%LMQ%a@plain": 1}, "lmqOffsetTable entry '%LMQ%a@plain' with 1 is no offset"),
+        ({"%LMQ%a": 1}, "lmqOffsetTable entry '%LMQ%a' with 1 is no offset"),
+        ([7], "lmqOffsetTable is no map"),
+    ],
+)
+def test_what_is_no_offset_of_a_light_queue_is_named_and_left_out(table: Any, complaint: str) -> None:
+    found = read_offset_table(json.dumps({"offsetTable": {"T@g": {"0": 5}}, "lmqOffsetTable": table}).encode())
+
+    assert rows(found) == [("T", "g", 0, 5)]
+    assert complaint in found.odd[0]
+    assert len(found.odd) == 1
 
 
 @pytest.mark.parametrize(

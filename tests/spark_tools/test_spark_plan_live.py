@@ -220,8 +220,15 @@ diskMaxUsedSpaceRatio=95
 
 
 @contextmanager
-def real_broker(kind: str, root: Path, folder: Path) -> Iterator[tuple[str, str]]:
-    """A broker of either kind on a store directory; yields its address and that of the name server it registered at."""
+def real_broker(kind: str, root: Path, folder: Path, more: str = "") -> Iterator[tuple[str, str]]:
+    """A broker of either kind on a store directory; yields its address and that of the name server it registered at.
+
+    Args:
+        kind: of the broker.
+        root: its store.
+        folder: for its files.
+        more: lines behind its configuration.
+    """
     import peer_installation
     import peer_processes
 
@@ -231,7 +238,7 @@ def real_broker(kind: str, root: Path, folder: Path) -> Iterator[tuple[str, str]
     try:
         port = blocks.take() + 4
         namesrv = f"127.0.0.1:{port + 9}"
-        text = CONFIGURATION.format(port=port, ha_port=port + 1, namesrv=namesrv, root=root)
+        text = CONFIGURATION.format(port=port, ha_port=port + 1, namesrv=namesrv, root=root) + more
         names = peer_processes.filled_template("namesrv", PORT=port + 9, DIR=folder / "namesrv")
         with (
             peer_processes.running(
@@ -299,3 +306,31 @@ def test_a_round_trip_with_a_real_broker_on_a_captured_store(tmp_path: Path, run
         assert run("plan", "undo", plan, *found) == exits.AGREE, run.said
         assert progress(namesrv) == [10, 2]
         assert run("plan", "verify", plan, "--broker", address) == exits.AGREE
+
+
+@pytest.mark.peers
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["java", "understudy"])
+def test_the_offset_of_a_light_queue_goes_to_a_real_broker_and_back(tmp_path: Path, run: Run, kind: str) -> None:
+    """Its group has the name of a light queue, so that the broker keeps its offset in a table of its own."""
+    light, group = "%LMQ%dev1", "%LMQ%home"
+    roots = {}
+    for name, held in (("a", 2), ("b", 6)):
+        (tmp_path / name).mkdir()
+        roots[name] = unpack("lmq", tmp_path / name)
+        table = roots[name] / "config" / "lmqConsumerOffset.json"
+        content = tables.loads(table.read_bytes())
+        table.write_text(tables.dumps(content | {"lmqOffsetTable": {f"{light}@{group}": held}}))
+    made = [Change(1, light, group, 0, "behind", 6, {"a": 2, "b": 6}, "why", 0, 0, 4)]
+    plan = write_test_plan(roots, tmp_path / "plan.json", made)
+    os.rename(roots["a"], tmp_path / "live")
+
+    on = "enableLmq=true\nenableMultiDispatch=true\n"
+    with real_broker(kind, tmp_path / "live", tmp_path / "run", on) as (address, _), AdminClient(address) as client:
+        assert client.all_offsets()[light, group, 0] == 2
+        assert run("plan", "apply", plan, "--broker", address) == exits.AGREE, run.said
+        assert (client.all_offsets()[light, group, 0], client.offset(light, group, 0)) == (6, 6)
+        assert run("plan", "verify", plan, "--broker", address) == exits.AGREE, run.said
+        assert run("plan", "undo", plan, "--broker", address) == exits.AGREE, run.said
+        assert client.offset(light, group, 0) == 2
+        assert run("plan", "apply", "--active", "reset", plan, "--broker", address) == exits.REFUSED  # it was undone
