@@ -31,7 +31,7 @@ _SLOW = "slow groups are not switched off"
 _REGISTRATION = "name servers are told of every topic at once, in the form that all of them read"
 _MEMBERS = "members are told of changes at once, and a group's subscriptions leave with its last member"
 _KEPT = "statistics items and offsets are kept as long as their topic or group"
-_RECORD = "records carry a checksum of their body, and their version follows the length of the topic"
+_RECORD = "a checksum is compared wherever a record has one, and its version follows the length of the topic"
 _RETENTION = "files that may go are deleted in one step, queue files together with the log they point into"
 _RECOVERY = "a start recovers from the last position that was noted as safe"
 _SCHEDULE = "due messages are delivered one after the other"
@@ -46,7 +46,7 @@ _GROUPS: dict[str, str] = {
     _REGISTRATION: "enableSplitRegistration splitRegistrationSize",
     _MEMBERS: "realTimeNotifyConsumerChange subscriptionExpiredTimeout",
     _KEPT: "enableCleanExpiredOffset flushConsumerOffsetHistoryInterval maxStatsIdleTimeInMinutes",
-    _RECORD: "autoMessageVersionOnTopicLen enabledAppendPropCRC forceVerifyPropCRC maxTopicLength",
+    _RECORD: "autoMessageVersionOnTopicLen forceVerifyPropCRC maxTopicLength",
     _RETENTION: """
         correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval deleteCommitLogFilesInterval
         deleteConsumeQueueFilesInterval logicalDiskSpaceCleanForciblyThreshold maxBatchDeleteFilesNum""",

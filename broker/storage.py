@@ -68,6 +68,7 @@ def store_settings(keys: MessageStoreConfig, role: Role) -> StoreConfig:
         max_hash_slot_num=keys.max_hash_slot_num,
         max_index_num=keys.max_index_num,
         max_msgs_num_batch=keys.max_msgs_num_batch,
+        enabled_append_prop_crc=keys.enabled_append_prop_crc,
         check_crc_on_recover=keys.check_crc_on_recover,
         message_delay_level=keys.message_delay_level,
         enable_multi_dispatch=keys.enable_multi_dispatch,

@@ -76,6 +76,7 @@ async def scrub(context: Context) -> Any:
             f"#Log\t{report['begin']} to {report['end']}",
             f"#State\t{state}",
             f"#Whole messages\t{report['records']}",
+            f"#Units entered again\t{report['units']}",
             f"#Damaged places\t{len(report['damaged'])}",
             *(f"{first} to {after}" for first, after in report["damaged"]),
         ]

@@ -11,10 +11,17 @@ from zlib import crc32
 
 from understudy.format import light_queues
 from understudy.format.batch import ITEM_OVERHEAD_BYTES, BatchError, iter_batch
-from understudy.format.record import CRC_MASK, FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, FLAG_TRANSACTION_MASK
+from understudy.format.record import (
+    CRC_MASK,
+    FLAG_BORN_HOST_V6,
+    FLAG_STORE_HOST_V6,
+    FLAG_TRANSACTION_MASK,
+    MAX_PROPERTIES_BYTES,
+)
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.properties_digest import NO_PROPERTIES, TAILS
+from understudy.store.seals import NO_SEAL, SEAL_BEGINS, SEAL_BYTES, seal, unsealed
 from understudy.store.status import AppendedBatch, PutRejected, PutStatus
 from understudy.store.writer import BLANK_BYTES, Writer
 
@@ -26,6 +33,8 @@ _OWN = struct.Struct(">iIIiiqq")
 #: host, reconsume times, prepared transaction offset.
 _SHARED = {(born, store): struct.Struct(f">iq{born}sq{store}siq") for born in (8, 20) for store in (8, 20)}
 _MASK = 0xFFFFFFFF
+#: Bytes that a seal adds: itself, and an end that the sender left out.
+_SEAL_MAX = SEAL_BYTES + 1
 
 
 class BatchWriter:
@@ -47,6 +56,7 @@ class BatchWriter:
     def settings_changed(self) -> None:
         """Take what may change while the store is open from its settings."""
         self._max_body = self._core.config.max_message_size
+        self._seals = self._core.config.enabled_append_prop_crc
 
     def append_batch(
         self,
@@ -89,9 +99,11 @@ class BatchWriter:
         # An item has 22 bytes around body and properties, a record has its head, the topic and 2; the 2 bytes of the
         # length of the properties are copied with them.
         overhead = _OWN.size + shared_fields.size + 4 + len(topic_bytes)
+        seals = self._seals
+        most = overhead + _SEAL_MAX * seals
         log = self._log
-        if (len(body) // ITEM_OVERHEAD_BYTES + 1) * overhead + len(body) + BLANK_BYTES > log.allocated - log.at:
-            self._make_room(body, overhead)
+        if (len(body) // ITEM_OVERHEAD_BYTES + 1) * most + len(body) + BLANK_BYTES > log.allocated - log.at:
+            self._make_room(body, most)
         if not queue.view_from <= queue.next_offset < queue.view_to:
             self._writer.map_tail(queue, queue.next_offset)
         begin = log.at
@@ -128,6 +140,10 @@ class BatchWriter:
             if length != known_length:
                 known_length = length
                 head_end = shared + length.to_bytes(4, "big")
+            if seals or (len(rest) > SEAL_BYTES and rest[-SEAL_BYTES] == SEAL_BEGINS):
+                if rest[0] << 8 | rest[1] != len(rest) - 2 or rest[0] > 0x7F:
+                    raise _broken(body)
+                rest = _with_length(unsealed(rest[2:]) + NO_SEAL * seals)
             size = overhead + length + len(rest)
             if (
                 tail_at >= 0
@@ -154,13 +170,11 @@ class BatchWriter:
                 else:
                     hashes += digest.hashes
                     hashed += [physical] * len(digest.hashes)
-            parts += (
-                pack(size, magic, crc32(message) & CRC_MASK, queue_id, flag, offset, physical),
-                head_end,
-                message,
-                topic_bytes,
-                rest,
-            )
+            own = pack(size, magic, crc32(message) & CRC_MASK, queue_id, flag, offset, physical)
+            if seals:
+                rest = rest[:-SEAL_BYTES]
+                rest += seal(own, head_end, message, topic_bytes, rest)
+            parts += (own, head_end, message, topic_bytes, rest)
             units += (physical, size, code)
             offsets.append(physical)
             physical += size
@@ -190,6 +204,14 @@ class BatchWriter:
         total = len(body) + count * (overhead - 20)
         if total + BLANK_BYTES > self._log.allocated - self._log.at:
             self._writer.roll(total)
+
+
+def _with_length(properties: bytes) -> bytes:
+    """Return *properties* behind their length. Raises :class:`PutRejected` when they are too long for a record."""
+    if len(properties) > MAX_PROPERTIES_BYTES:
+        remark = f"the properties have {len(properties)} bytes, the longest allowed have {MAX_PROPERTIES_BYTES}"
+        raise PutRejected(PutStatus.PROPERTIES_SIZE_EXCEEDED, remark)
+    return len(properties).to_bytes(2, "big") + properties
 
 
 def _broken(body: bytes) -> PutRejected:

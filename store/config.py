@@ -27,6 +27,7 @@ LIVE = (
     "access_message_in_memory_max_ratio",
     "max_msgs_num_batch",
     "scrub_bytes_per_second",
+    "enabled_append_prop_crc",
     "max_lmq_consume_queue_num",
 )
 """Settings that count at once when they change while the store is open; the others belong to its files."""
@@ -68,6 +69,7 @@ class StoreConfig:
         max_hash_slot_num: hash slots of one index file.
         max_index_num: entries of one index file.
         max_msgs_num_batch: most messages of one query by key.
+        enabled_append_prop_crc: whether a checksum of the whole record is put behind its properties.
         check_crc_on_recover: whether a start compares body checksums.
         message_delay_level: delays of the levels, as ``1s 5s 1m 1h``.
         enable_multi_dispatch: whether a record in the log may stand in several queues (``INNER_MULTI_DISPATCH``).
@@ -109,6 +111,7 @@ class StoreConfig:
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     max_msgs_num_batch: int = 64
+    enabled_append_prop_crc: bool = False
     check_crc_on_recover: bool = True
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     enable_multi_dispatch: bool = False

@@ -95,15 +95,21 @@ class Dispatcher:
         if to_queues:
             self._to_queues(head, tags)
         if to_index and core.config.message_index_enable:
-            has_queue = to_queues and not self._is_batch(head)
-            queue = self.queue(head.topic, head.queue_id) if has_queue else self._nameless(head)
-            hashes = index_hashes(
-                queue, find_property(head.properties, UNIQ_KEY), find_property(head.properties, KEYS), tags
-            )
+            hashes = self.hashes(head, has_queue=to_queues and not self._is_batch(head))
             if once:
                 hashes = [each for each in hashes if not core.index.holds(each, head.physical_offset)]
             if hashes:
                 core.index.put(hashes, head.physical_offset, head.store_ms)
+
+    def hashes(self, head: RecordHead, *, has_queue: bool = False) -> list[int]:
+        """Return the hashes under which a record stands in the index, as far as it is indexed.
+
+        Args:
+            has_queue: it is in its queue, which remembers what hashes of its topic begin with.
+        """
+        queue = self.queue(head.topic, head.queue_id) if has_queue else self._nameless(head)
+        names = UNIQ_KEY, KEYS, TAGS
+        return index_hashes(queue, *[find_property(head.properties, name) for name in names])
 
     def _to_queues(self, head: RecordHead, tags: bytes | None) -> None:
         core = self._core

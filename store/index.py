@@ -262,6 +262,14 @@ class Index:
                 return True
         return False
 
+    def hashes_at(self, physical: int) -> set[int]:
+        """Return the hashes under which the record at *physical* was entered; nothing when it was not."""
+        found: set[int] = set()
+        for file in self.files:
+            if file.count > 1 and file.begin_offset <= physical <= file.end_offset:
+                found |= file.hashes_at(physical)
+        return found
+
     @property
     def last(self) -> IndexFile | None:
         """The newest file."""

@@ -133,6 +133,21 @@ class IndexFile:
         )
         return entry
 
+    def hashes_at(self, physical: int) -> set[int]:
+        """Return the hashes of the entries of the record at *physical*; entries stand in the order of the log."""
+        low, high = 1, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[1] < physical:
+                low = middle + 1
+            else:
+                high = middle
+        found = set()
+        while low < self.count and (entry := self.entry(low))[1] == physical:
+            found.add(entry[0])
+            low += 1
+        return found
+
     def find(
         self, wanted: int, max_num: int, begin_ms: int, end_ms: int, found: list[int], stop_below: int = -1
     ) -> Iterator[None]:

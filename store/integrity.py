@@ -6,8 +6,9 @@ read for the first time; one that is damaged costs itself. Where the first of th
 as fast as it can when it is asked for, and slowly by itself after a start, so that later readers of old messages pay
 nothing.
 
-The checksum is the record's own: it covers the body. Lengths, places, topic and the ends of the properties are looked
-at, too; other bytes of the head or the properties have nothing to be compared with.
+The checksum is the record's own: it covers the body, and with ``enabledAppendPropCRC`` everything else, too. Without
+it, what a record says of its place and tags is compared with its queue unit (:mod:`understudy.store.agreement`), and
+its lengths with each other; other bytes of the head or the properties have nothing to be compared with.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from understudy.format.record import BODY_LENGTH_AT, HEAD
 from understudy.runtime.log import get_logger
 from understudy.runtime.os_failure import os_failure
 from understudy.runtime.signal import Signal
+from understudy.store.agreement import Agreement
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
+from understudy.store.heads import own_offset
+from understudy.store.seals import is_as_sealed
 from understudy.store.segments import Segment
 from understudy.store.walk import RecordHead, Walk, parse
 
@@ -40,36 +44,47 @@ _CELL_BYTES = 64
 #: Log files of which it is kept what was compared: a sixteenth of a percent of their size in memory.
 _FILES_KEPT = 32
 #: So much of the log is compared by a scrub before others get their turn, and read from the disk at once.
-_STEP_BYTES = 128 << 10
+_STEP_BYTES = 64 << 10
 _READ_BYTES = 4 << 20
 _RETRY_SECONDS = 5.0
 #: So long after a start its clients have settled, and what is old is compared.
 SETTLE_SECONDS = 600.0
 #: Damaged places a report names.
 DAMAGE_MAX = 1_000
+#: Records without a place of their own, mostly of former lives of their queues, for which a scrub asks all queues.
+_UNPLACED_MAX = 64
+_QUEUES_IN_A_STEP = 16
 
 
-def _is_usual(view: memoryview, at: int, physical: int, size: int, queue: ConsumeQueue, offset: int) -> bool:
-    """Whether a whole record that stands in one queue begins at byte *at*; the quick way to say so of most records."""
+def _usual_properties(
+    view: memoryview, at: int, physical: int, size: int, queue: ConsumeQueue, offset: int
+) -> bytes | None:
+    """Return the properties of a whole record that stands in one queue and begins at byte *at*; ``None`` for any other.
+
+    The quick way to say so of most records.
+    """
     if size < HEAD.size + len(queue.topic_field) or at + size > len(view):
-        return False
+        return None
     length, magic, crc, queue_id, _, own_offset, own_physical, flags, _ = HEAD.unpack_from(view, at)
     if own_physical != physical or own_offset != offset or length != size:
-        return False
+        return None
     if queue_id != queue.queue_id or magic != queue.magic:
-        return False
+        return None
     body_at = at + BODY_LENGTH_AT[flags >> 4 & 3] + 4
     if body_at > at + size:
-        return False
+        return None
     body_length: int = _INT.unpack_from(view, body_at - 4)[0]
     topic_at = body_at + body_length
     properties_at = topic_at + len(queue.topic_field) + 2
     if body_length < 0 or properties_at > at + size:
-        return False
+        return None
     if crc32(view[body_at:topic_at]) & _CRC_MASK != crc and body_length:
-        return False
+        return None
     tail_length: int = _SHORT.unpack_from(view, properties_at - 2)[0]
-    return properties_at + tail_length == at + size and view[topic_at : properties_at - 2] == queue.topic_field
+    if properties_at + tail_length != at + size or view[topic_at : properties_at - 2] != queue.topic_field:
+        return None
+    properties = bytes(view[properties_at : at + size])
+    return properties if is_as_sealed(view[at : at + size], properties) else None
 
 
 def _stands_at(head: RecordHead, queue: ConsumeQueue, offset: int) -> bool:
@@ -87,6 +102,7 @@ class ScrubReport:
         position: up to here it has.
         records: whole ones so far.
         damaged: (first byte, byte after) of damage, the first ones.
+        units: how many queue units had rotted and were entered again.
         running: whether it is still at work.
     """
 
@@ -95,27 +111,36 @@ class ScrubReport:
     position: int
     records: int = 0
     damaged: list[tuple[int, int]] = attrs.Factory(list)
+    units: int = 0
     running: bool = True
 
 
 class Integrity:
     """What is known of the records of one store."""
 
-    def __init__(self, core: StoreCore) -> None:
+    def __init__(self, core: StoreCore, agreement: Agreement) -> None:
         self._core = core
+        self._agreement = agreement
         self._compared: dict[int, bytearray] = {}
         self._damaged: set[int] = set()
         self._news = Signal()
         self._wanted = Signal()
         self._slowly = False
+        self._unplaced: list[RecordHead] = []
         self.report: ScrubReport | None = None
 
-    def all_whole(self, queue: ConsumeQueue, wanted: Iterable[tuple[int, int, int]]) -> bool:
-        """Whether records of *queue* are whole, given by queue offset, physical offset and size of each."""
-        segments, trusted = self._core.segments, self._core.trusted_from
+    def all_whole(self, queue: ConsumeQueue, wanted: Iterable[tuple[int, int, int, int]]) -> bool:
+        """Whether records of *queue* are whole, given by queue offset, physical offset, size and tags code of each.
+
+        Some of them are old; a unit among these that points to what is young may have rotted.
+        """
+        segments, trusted, agreement = self._core.segments, self._core.trusted_from, self._agreement
         begin = stop = 0
-        for offset, physical, size in wanted:
+        for offset, physical, size, code in wanted:
             if physical >= trusted:
+                record = self._core.log.bytes_at(physical, size)
+                if record is None or own_offset(record, 0, size) != offset:
+                    return False
                 continue
             if not begin <= physical < stop:
                 segment = segments.find(physical)
@@ -126,17 +151,20 @@ class Integrity:
             cell, bit = at // _CELL_BYTES >> 3, 1 << (at // _CELL_BYTES & 7)
             if cells[cell] & bit:
                 continue
-            if _is_usual(view, at, physical, size, queue, offset):
+            properties = _usual_properties(view, at, physical, size, queue, offset)
+            if properties is not None and agreement.expected_code(queue, code) in (None, agreement.code_of(properties)):
                 cells[cell] |= bit
-            elif not self.is_whole(physical, size, queue, offset):
+            elif not self.is_whole(physical, size, queue, offset, code):
                 return False
         return True
 
-    def is_whole(self, physical: int, size: int, queue: ConsumeQueue | None = None, offset: int = 0) -> bool:
+    def is_whole(
+        self, physical: int, size: int, queue: ConsumeQueue | None = None, offset: int = 0, code: int | None = None
+    ) -> bool:
         """Whether the record at *physical* has *size* bytes and is as it was written.
 
         Args:
-            queue, offset: where it stands, if that is known.
+            queue, offset, code: where it stands and with which tags code, if that is known.
         """
         segment = self._core.segments.find(physical)
         if segment is None:
@@ -148,8 +176,12 @@ class Integrity:
             return True
         head = parse(self._core.segments.view(segment), at, segment.start)
         if head is None or head.size_bytes != size or (queue is not None and not _stands_at(head, queue, offset)):
-            self._note(physical)
             return False
+        agreement = self._agreement
+        if queue is not None and code is not None and agreement.expected_code(queue, code) is not None:
+            differs = code != agreement.code_of(head.properties)
+            if differs and agreement.settle(head) is False:
+                return False
         cells[cell] |= bit
         return True
 
@@ -163,11 +195,16 @@ class Integrity:
         cells = self._compared[segment.start] = bytearray(segment.size // _CELL_BYTES // 8 + 1)
         return cells
 
+    def is_damaged(self, physical: int) -> bool:
+        """Whether a record that begins there is known to be damaged."""
+        return physical in self._damaged
+
     def forget_from(self, physical: int) -> None:
-        """Know nothing any more of the bytes from *physical* on: they were cut off."""
+        """Know nothing any more of the bytes from *physical* on: they were cut off, or came again."""
         self._damaged = {at for at in self._damaged if at < physical}
 
-    def _note(self, physical: int) -> None:
+    def note(self, physical: int) -> None:
+        """Know that the record at *physical* is damaged; where the first of them lies gets durable."""
         if physical in self._damaged or len(self._damaged) >= DAMAGE_MAX:
             return
         log.error(
@@ -206,6 +243,7 @@ class Integrity:
             begin = max(self._core.segments.min_offset, 0)
             self.report = ScrubReport(begin, self._core.dispatched, begin)
             self._damaged.clear()
+            self._unplaced.clear()
             self._wanted.set()
         return self.report
 
@@ -247,6 +285,7 @@ class Integrity:
                 report.running = False
                 return
             await core.clock.sleep((report.position - before) / rate)
+        await self._place(report)
         if not report.damaged and report.begin <= core.segments.min_offset:
             core.trusted_from = min(core.trusted_from, report.begin)
         report.running = False
@@ -268,11 +307,20 @@ class Integrity:
 
     def _compare(self, report: ScrubReport, limit: int) -> None:
         walk = Walk(self._core.segments, report.position)
+        mended = self._agreement.units_mended
         for head in walk:
             after = head.physical_offset + head.size_bytes
             if after > report.end:
                 break
-            report.records += 1
+            is_placed = self._agreement.settle(head)
+            if is_placed is None:
+                is_placed = not self._agreement.is_misplaced(head)
+                if is_placed and len(self._unplaced) < _UNPLACED_MAX:
+                    self._unplaced.append(head)
+            if is_placed:
+                report.records += 1
+            else:
+                walk.holes.append((head.physical_offset, after))
             report.position = after
             if after >= limit:
                 break
@@ -282,7 +330,24 @@ class Integrity:
             report.position = report.end if following is None else min(following.start, report.end)
             if walk.end < report.position:
                 walk.holes.append((walk.end, report.position))
-        for hole in walk.holes:
-            self._note(hole[0])
+        report.units += self._agreement.units_mended - mended
+        self._found(report, walk.holes)
+
+    def _found(self, report: ScrubReport, damage: list[tuple[int, int]]) -> None:
+        for place in damage:
+            self.note(place[0])
             if len(report.damaged) < DAMAGE_MAX:
-                report.damaged.append(hole)
+                report.damaged.append(place)
+
+    async def _place(self, report: ScrubReport) -> None:
+        """Find records that say the wrong topic: a queue of another one has a unit for them."""
+        unplaced, self._unplaced = self._unplaced, []
+        for number, queue in enumerate(list(self._core.consume_queues) if unplaced else ()):
+            if not number % _QUEUES_IN_A_STEP:
+                await trio.lowlevel.checkpoint()
+            if self._core.consume_queues.by_key.get((queue.topic, queue.queue_id)) is not queue:
+                continue
+            for head in [each for each in unplaced if self._agreement.owns(queue, each)]:
+                unplaced.remove(head)
+                report.records -= 1
+                self._found(report, [(head.physical_offset, head.physical_offset + head.size_bytes)])

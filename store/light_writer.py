@@ -24,6 +24,7 @@ from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.properties_digest import TAGS
+from understudy.store.seals import SEAL_BYTES
 from understudy.store.status import Appended, PutRejected, PutStatus
 from understudy.store.writer import Writer
 
@@ -122,7 +123,7 @@ class LightWriter(Writer):
     def _check_size(self, topic: str, body: bytes | memoryview, properties: bytes, born_host: bytes) -> None:
         """Refuse a record larger than the largest body, which the reference applies to the whole of these records."""
         head = self._fixed[len(born_host)].size
-        size = head + len(body) + len(topic_field(topic)[1]) + 2 + len(properties)
+        size = head + len(body) + len(topic_field(topic)[1]) + 2 + len(properties) + SEAL_BYTES * self._seals
         limit = self._core.config.max_message_size
         if size > limit >= len(body):
             raise PutRejected(

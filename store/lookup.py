@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from understudy.format.java_hash import unsigned_hash
+from understudy.format.java_hash import index_hash, unsigned_hash
 from understudy.format.light_queues import is_light
 from understudy.format.record import FLAG_TRANSACTION_ROLLBACK
+from understudy.store.agreement import Agreement
 from understudy.store.batch_queue import BatchQueue
 from understudy.store.consume_queue import FILLER_SIZE
 from understudy.store.core import StoreCore
+from understudy.store.dispatch import Dispatcher
 from understudy.store.heads import own_offset, store_time
+from understudy.store.integrity import Integrity
 from understudy.store.status import QueryResult
-from understudy.store.walk import VOID_TOPIC
+from understudy.store.walk import VOID_TOPIC, RecordHead
 
 _QUERY_ROUNDS = 3
 #: Index type that searches for tags.
@@ -22,8 +25,11 @@ TAG_INDEX = "T"
 class Lookup:
     """Answers questions about one store."""
 
-    def __init__(self, core: StoreCore) -> None:
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher, agreement: Agreement, integrity: Integrity) -> None:
         self._core = core
+        self._dispatcher = dispatcher
+        self._agreement = agreement
+        self._integrity = integrity
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that still has a message; 0 for an unknown queue."""
@@ -132,7 +138,23 @@ class Lookup:
         head = self._core.log.parse_at(physical_offset)
         if head is None or (head.topic == VOID_TOPIC and head.sys_flag & FLAG_TRANSACTION_ROLLBACK):
             return None
+        if physical_offset < self._core.trusted_from and not self._is_placed(head):
+            self._integrity.note(physical_offset)
+            return None
         return self._core.log.bytes_at(physical_offset, head.size_bytes)
+
+    def _is_placed(self, head: RecordHead) -> bool:
+        """Whether an old record says what its units say, or no queue of its topic has one for it."""
+        placed = self._agreement.settle(head)
+        return not self._agreement.is_misplaced(head) if placed is None else placed
+
+    def _read_under(self, physical_offset: int, wanted: int) -> memoryview | None:
+        """Return the record at *physical_offset* if it is whole and stands under the index hash *wanted*."""
+        record = self.read(physical_offset)
+        if record is None:
+            return None
+        head = self._core.log.parse_at(physical_offset, check_crc=False)
+        return record if head is not None and wanted in map(index_hash, self._dispatcher.hashes(head)) else None
 
     def query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
@@ -145,7 +167,8 @@ class Lookup:
         records: list[memoryview] = []
         for _ in range(_QUERY_ROUNDS):
             offsets = sorted((yield from index.offsets(wanted, max_num, begin_ms, end_ms)))
-            records = [record for record in map(self.read, offsets) if record is not None]
+            found = [self._read_under(offset, index_hash(wanted)) for offset in offsets]
+            records = [record for record in found if record is not None]
             if records or not offsets:
                 break
             # Everything found lies in files that are gone or was cut off: look further back.

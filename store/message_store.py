@@ -18,6 +18,7 @@ from understudy.runtime.disk import Lock
 from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.pace import run_steps
 from understudy.runtime.world import World
+from understudy.store.agreement import Agreement
 from understudy.store.batch_topics import declare_batch_topics
 from understudy.store.batch_writer import BatchWriter
 from understudy.store.config import StoreConfig
@@ -75,13 +76,14 @@ class MessageStore:
         self._dispatcher = Dispatcher(core)
         self._writer = (LightWriter if core.config.light_queues else Writer)(core, self._dispatcher)
         self._batch_writer = BatchWriter(core, self._dispatcher, self._writer)
-        self._integrity = Integrity(core)
-        self._reader = Reader(core, self._integrity)
-        self._lookup = Lookup(core)
+        agreement = Agreement(core, self._dispatcher)
+        self._integrity = Integrity(core, agreement)
+        self._queue_repair = QueueRepair(core, self._dispatcher, self._integrity.note)
+        self._reader = Reader(core, self._integrity, self._queue_repair)
+        self._lookup = Lookup(core, self._dispatcher, agreement, self._integrity)
         self._flusher = Flusher(core)
         self._retention = Retention(core)
         self._flusher.on_progress = self._retention.guard
-        self._queue_repair = QueueRepair(core, self._dispatcher)
         self._deletion = TopicDeletion(core, self._flusher)
         self._replication = Replication(core, self._dispatcher, self._flusher)
         self._truncation = Truncation(core, self._flusher, self._replication, self._integrity, self._lookup)
@@ -338,7 +340,7 @@ class MessageStore:
 
     def repair(self, start: int) -> Repair:
         """Return what puts a master's bytes into the holes of our log from *start*, the first one, on."""
-        return Repair(self._core, self._dispatcher, self._flusher, start)
+        return Repair(self._core, self._dispatcher, self._flusher, self._integrity, start)
 
     # State
 

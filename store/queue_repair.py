@@ -3,11 +3,15 @@
 A block of zeros in a queue file is what a file system leaves of a block that it could not keep. Whatever lies there is
 in the log still, between the messages around the gap. What is not (its file has grown too old) gets a unit that readers
 pass over.
+
+A unit that is no zeros, but does not fit what it points to, is *doubted*: it has rotted, or its record has. The log is
+searched for the record in the same way; where it is not found, it is the record that is damaged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from enum import Enum
 
 import attrs
 import trio
@@ -17,12 +21,25 @@ from understudy.runtime.signal import Signal
 from understudy.store.consume_queue import FILLER, FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
-from understudy.store.walk import Walk
+from understudy.store.walk import Walk, parse
 
 log = get_logger("store.queue_repair")
 
 #: So much of the log is walked before others get their turn.
 _STEP_BYTES = 256 << 10
+#: Doubted units of which it is remembered that their record was not found.
+_GIVEN_UP_MAX = 1_000
+
+
+class Doubt(Enum):
+    """What came of a unit that does not fit what it points to."""
+
+    ENTERED = 0
+    """It points to its record now."""
+    LATER = 1
+    """The log is being searched; readers are told."""
+    DAMAGED = 2
+    """The record itself is damaged, which is noted."""
 
 
 @attrs.frozen
@@ -122,15 +139,118 @@ def _put(core: StoreCore, queue: ConsumeQueue, offset: int, unit: bytes) -> None
     core.consume_queues.dirty_paths.add(queue.path(queue.start_of(offset)))
 
 
-class QueueRepair:
-    """Fills the gaps that readers of one store come upon."""
+def _gap_of(core: StoreCore, queue: ConsumeQueue, offset: int) -> Gap:
+    """Return one unit as a gap, with the records of its neighbours around it as far as they can be believed."""
+    lowest, highest = max(core.segments.min_offset, 0), core.dispatched
+    before = core.consume_queues.unit(queue, offset - 1) if offset > queue.starts[0] // UNIT_BYTES else None
+    following = core.consume_queues.unit(queue, offset + 1) if offset + 1 < queue.next_offset else None
+    begin = before[0] if before is not None and lowest <= before[0] < highest else lowest
+    end = following[0] if following is not None and begin < following[0] < highest else highest
+    return Gap(queue, offset, offset + 1, begin, end)
 
-    def __init__(self, core: StoreCore, dispatcher: Dispatcher) -> None:
+
+def _enter_doubted(core: StoreCore, dispatcher: Dispatcher, gap: Gap) -> Generator[None, None, bool]:
+    """Look in the log for the record of the one unit of *gap*, and enter it.
+
+    Yields:
+        Now and then, so that others have their turn.
+
+    Returns:
+        Whether it was found.
+    """
+    place = (gap.queue.topic.encode(), gap.queue.queue_id, gap.first)
+    step_end = gap.begin + _STEP_BYTES
+    for head in Walk(core.segments, gap.begin):
+        physical = head.physical_offset
+        if physical >= gap.end:
+            break
+        for topic, queue_id, offset, code in dispatcher.units(head):
+            if (topic, queue_id, offset) == place:
+                if gap.first < gap.queue.next_offset:  # else it was cut off meanwhile
+                    _put(core, gap.queue, offset, UNIT.pack(physical, head.size_bytes, code))
+                return True
+        if physical >= step_end:
+            step_end = physical + _STEP_BYTES
+            yield
+    return False
+
+
+class QueueRepair:
+    """Fills the gaps that readers of one store come upon.
+
+    Args:
+        core, dispatcher: of the store.
+        note_damage: told where a record begins that has rotted (physical offset).
+    """
+
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher, note_damage: Callable[[int], None]) -> None:
         self._core = core
         self._dispatcher = dispatcher
+        self._note_damage = note_damage
         self._gaps: list[Gap] = []
+        self._doubted: list[Gap] = []
+        self._given_up: dict[tuple[str, int, int], tuple[int, int, int] | None] = {}
         self._found = Signal()
         core.on_lost_unit = self._note
+
+    def doubt(self, queue: ConsumeQueue, offset: int) -> Doubt:
+        """Enter a unit again that does not fit what it points to: at once if its neighbours are near in the log.
+
+        Args:
+            queue, offset: where it is.
+        """
+        unit = self._core.consume_queues.unit(queue, offset)
+        if self._given_up.get((queue.topic, queue.queue_id, offset)) == unit:
+            return Doubt.DAMAGED
+        if any(gap.queue is queue and gap.first == offset for gap in self._doubted):
+            return Doubt.LATER
+        if unit is not None and self._has_only_rotten_body(queue, offset, unit):
+            self._give_up(queue, offset, unit)
+            return Doubt.DAMAGED
+        gap = _gap_of(self._core, queue, offset)
+        if gap.end - gap.begin > _STEP_BYTES:
+            self._doubted.append(gap)
+            self._found.set()
+            return Doubt.LATER
+        search = _enter_doubted(self._core, self._dispatcher, gap)
+        while True:
+            try:
+                next(search)
+            except StopIteration as stop:
+                return self._settle(gap, found=stop.value)
+
+    def _has_only_rotten_body(self, queue: ConsumeQueue, offset: int, unit: tuple[int, int, int]) -> bool:
+        segment = self._core.segments.find(unit[0]) if unit[0] >= 0 else None
+        if segment is None:
+            return False
+        head = parse(self._core.segments.view(segment), unit[0] - segment.start, segment.start, check_crc=False)
+        if head is None or head.size_bytes != unit[1]:
+            return False
+        place = (queue.topic.encode(), queue.queue_id, offset)
+        return place in [each[:3] for each in self._dispatcher.units(head)]
+
+    def _settle(self, gap: Gap, *, found: bool) -> Doubt:
+        queue, offset = gap.queue, gap.first
+        if found:
+            log.warning(
+                "a unit of a queue had rotted and was entered again from the log",
+                topic=queue.topic,
+                queue=queue.queue_id,
+                offset=offset,
+            )
+            queue.min_checked_for = -2
+            return Doubt.ENTERED
+        unit = self._core.consume_queues.unit(queue, offset)
+        self._give_up(queue, offset, unit if unit is not None and gap.begin <= unit[0] < gap.end else None)
+        return Doubt.DAMAGED
+
+    def _give_up(self, queue: ConsumeQueue, offset: int, unit: tuple[int, int, int] | None) -> None:
+        if len(self._given_up) >= _GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
+        present = self._core.consume_queues.unit(queue, offset)
+        self._given_up[queue.topic, queue.queue_id, offset] = present
+        if unit is not None:
+            self._note_damage(unit[0])
 
     def _note(self, queue: ConsumeQueue, offset: int) -> None:
         if any(gap.queue is queue and gap.first <= offset < gap.after for gap in self._gaps):
@@ -146,12 +266,24 @@ class QueueRepair:
         core, handled = self._core, 0
         while True:
             handled = await self._found.wait(handled)
-            gaps = list(self._gaps)
+            gaps, doubted = list(self._gaps), list(self._doubted)
             for _ in fill_gaps(core, self._dispatcher, gaps):
                 await trio.lowlevel.checkpoint()
-            self._gaps = self._gaps[len(gaps) :]
-            for gap in gaps:
+            for gap in doubted:
+                await self._search(gap)
+            self._gaps, self._doubted = self._gaps[len(gaps) :], self._doubted[len(doubted) :]
+            for gap in [*gaps, *doubted]:
                 queue = gap.queue
                 for code in {code for _, _, code in UNIT.iter_unpack(core.consume_queues.units(queue, gap.first, 256))}:
                     for callback in core.arrived:
                         callback(queue.topic, queue.queue_id, queue.max_offset, code, core.last_store_ms, None)
+
+    async def _search(self, gap: Gap) -> None:
+        search = _enter_doubted(self._core, self._dispatcher, gap)
+        while True:
+            try:
+                next(search)
+            except StopIteration as stop:
+                self._settle(gap, found=stop.value)
+                return
+            await trio.lowlevel.checkpoint()

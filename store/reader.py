@@ -7,28 +7,30 @@ from collections.abc import Callable
 from itertools import repeat
 from operator import add, sub
 
+from understudy.store.agreement import LAST_ADDRESS
+from understudy.store.careful_scan import CarefulScan
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, UNITS_AT_ONCE_MAX, ConsumeQueue, units_at_once
 from understudy.store.core import StoreCore
 from understudy.store.heads import is_rolled_back, own_offset, size_of
 from understudy.store.integrity import Integrity
+from understudy.store.queue_repair import QueueRepair
 from understudy.store.status import GetResult, GetStatus
 
 _MAX_BYTES = 128 << 20
-_LAST_ADDRESS = -(1 << 31) - 1
-"""A tags code that is not above it is none (ConsumeQueueExt.java)."""
 
 
 def _or_extended(accept: Callable[[int], bool]) -> Callable[[int], bool]:
     """Return *accept*, but what has an address for its tags code is left to the reader, who compares tags too."""
-    return lambda code: code <= _LAST_ADDRESS or accept(code)
+    return lambda code: code <= LAST_ADDRESS or accept(code)
 
 
 class Reader:
     """Reads one store."""
 
-    def __init__(self, core: StoreCore, integrity: Integrity) -> None:
+    def __init__(self, core: StoreCore, integrity: Integrity, repair: QueueRepair) -> None:
         self._core = core
         self._integrity = integrity
+        self._careful = CarefulScan(core, integrity, repair)
         #: A plain slave does not correct a consumer's offset; its master knows better.
         self.correct_offsets = True
         self.settings_changed()
@@ -38,6 +40,7 @@ class Reader:
         config = self._core.config
         memory = config.memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._near_bytes = memory * config.access_message_in_memory_max_ratio // 100
+        self._careful.near_bytes = self._near_bytes
         self._scan_units = config.max_filter_message_size // UNIT_BYTES
 
     def get(
@@ -127,12 +130,7 @@ class Reader:
         """Whether *parts* of a light queue, whose records stand elsewhere, too, end with one that is not repeated."""
         last, size = units[-3:-1]
         are_records = own_offset(parts[0], 0, units[1]) >= 0 <= own_offset(parts[-1], len(parts[-1]) - size, size)
-        return are_records and not self._is_repeated(queue, offset + len(units) // 3 - 1, last)
-
-    def _is_repeated(self, queue: ConsumeQueue, offset: int, physical: int) -> bool:
-        """Whether the unit behind queue offset *offset* points to the same record."""
-        following = self._core.consume_queues.unit(queue, offset + 1) if offset + 1 < queue.next_offset else None
-        return following is not None and following[0] == physical
+        return are_records and not self._careful.is_repeated(queue, offset + len(units) // 3 - 1, last)
 
     def _slices(self, addresses: tuple[int, ...], sizes: tuple[int, ...], end: int, total: int) -> list[memoryview]:
         """Return the records of units that lie in one file, each of them once; nothing when they do not.
@@ -239,7 +237,7 @@ class Reader:
                     behind = log.end - stop > self._near_bytes
                     next_offset = offset + scanned
                     return GetResult(GetStatus.FOUND, next_offset, min_offset, max_offset, parts, total, count, behind)
-        return self._scan_with_care(
+        return self._careful.scan(
             queue, offset, units, most_bytes, most_count, min_offset, max_offset, accept, accept_record
         )
 
@@ -248,7 +246,7 @@ class Reader:
     ) -> bool:
         """Whether every wanted record of *units* is whole, as far as that is not known yet."""
         wanted = (
-            (at, physical, size)
+            (at, physical, size, code)
             for at, (physical, size, code) in enumerate(UNIT.iter_unpack(units), offset)
             if size != FILLER_SIZE and (accept is None or accept(code))
         )
@@ -273,90 +271,6 @@ class Reader:
             most_bytes, most_count = config.max_transfer_bytes_on_disk, config.max_transfer_count_on_disk
         return min(most_bytes, max_bytes), min(most_count, max_messages)
 
-    def _scan_with_care(
-        self,
-        queue: ConsumeQueue,
-        offset: int,
-        units: memoryview,
-        most_bytes: int,
-        most_count: int,
-        min_offset: int,
-        max_offset: int,
-        accept: Callable[[int], bool] | None,
-        accept_record: Callable[[memoryview], bool] | None,
-    ) -> GetResult:
-        """Read messages one by one, each checked: some may be gone, lost or repeated, or filtered by their content."""
-        core, log = self._core, self._core.log
-        status = GetStatus.NO_MATCHED_MESSAGE
-        parts: list[memoryview] = []
-        run_start = run_end = -1
-        skip_until = -1
-        total = count = scanned = taken_to = 0
-        for physical, size, code in UNIT.iter_unpack(units):
-            if not size:
-                core.on_lost_unit(queue, offset + scanned)
-                if scanned > taken_to:
-                    scanned -= 1  # the block that was lost may begin in its tags code, by which it was left out
-                if not count and not scanned:
-                    status = GetStatus.OFFSET_OVERFLOW_ONE  # as if it was not stored yet: it is entered again
-                break
-            if size == FILLER_SIZE or physical < skip_until or not (accept is None or accept(code)):
-                scanned += 1
-                continue
-            if count and (total + size > most_bytes or count >= most_count):
-                break
-            if physical != run_end or accept_record is not None or physical < core.trusted_from:
-                record = log.bytes_at(physical, size)
-                if record is None:
-                    scanned += 1
-                    status = status if count else GetStatus.MESSAGE_WAS_REMOVING
-                    following = core.segments.after(physical)
-                    skip_until = following.start if following is not None else -1
-                    continue
-                own, wanted = own_offset(record, 0, size), offset + scanned
-                scanned += 1
-                is_old = physical < core.trusted_from
-                if own < 0:
-                    if is_old:
-                        self._integrity.is_whole(physical, size)  # it is not, which is noted
-                    continue
-                if own != wanted and self._is_repetition(queue, own, wanted, physical):
-                    continue
-                if is_old and not self._integrity.is_whole(physical, size, queue, wanted):
-                    continue
-                if accept_record is not None and not accept_record(record):
-                    continue
-                if physical != run_end:
-                    if run_start >= 0:
-                        self._add_run(parts, run_start, run_end)
-                    run_start = run_end = physical
-            else:
-                scanned += 1
-            run_end += size
-            taken_to = scanned
-            count += 1
-            total += size
-        if run_start >= 0:
-            self._add_run(parts, run_start, run_end)
-        if count:
-            status = GetStatus.FOUND
-        behind = run_start >= 0 and log.end - run_end > self._near_bytes
-        return GetResult(status, offset + scanned, min_offset, max_offset, parts, total, count, behind)
-
-    def _is_repetition(self, queue: ConsumeQueue, own: int, offset: int, physical: int) -> bool:
-        """Whether the unit at *offset* repeats the message at queue offset *own* because its own record is lost."""
-        if queue.is_light:
-            return self._is_repeated(queue, offset, physical)
-        if not 0 <= own < queue.next_offset:
-            return False
-        unit = self._core.consume_queues.unit(queue, own)
-        return unit is not None and unit[0] == physical
-
-    def _add_run(self, parts: list[memoryview], start: int, end: int) -> None:
-        part = self._core.log.bytes_at(start, end - start)
-        if part is not None:
-            parts.append(part)
-
     def _get_batches(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> GetResult:
         queue = self._core.batch_queues.by_key.get((topic, queue_id))
         if queue is None or queue.next_offset == 0:
@@ -379,6 +293,8 @@ class Reader:
             offset = base + messages
             record = self._core.log.bytes_at(physical, size)
             is_damaged = physical < self._core.trusted_from and not self._integrity.is_whole(physical, size)
+            if is_damaged:
+                self._integrity.note(physical)
             if record is None or is_damaged or own_offset(record, 0, size) < 0 or is_rolled_back(record):
                 status = GetStatus.MESSAGE_WAS_REMOVING
                 continue

@@ -1,9 +1,10 @@
 """Put a master's bytes back into the holes of our log, in place: nothing that can be read is given up meanwhile.
 
-Only *void spans* are written to: void records, unused ends of files and whatever no whole record covers. Every other
-byte must be as the master has it. A span gets its first bytes last, when all others are durable, so that at any moment
-it reads as what it was, as damage that recovery makes void again, or as the master's records. The note of the hole goes
-when everything is back, in the queues and the index too; a start before that repairs again.
+Only *void spans* are written to: void records, unused ends of files, whatever no whole record covers, and records of
+which it is known that they have rotted, the one at the noted hole among them. Every other byte must be as the master
+has it. A span gets its first bytes last, when all others are durable, so that at any moment it reads as what it was, as
+damage that recovery makes void again, or as the master's records. The note of the hole goes when everything is back, in
+the queues and the index too; a start before that repairs again.
 
 The reference has nothing of the kind.
 """
@@ -21,6 +22,7 @@ from understudy.store.core import StoreCore
 from understudy.store.damage import SMALLEST_VOID_BYTES, write_void_record
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher, sync_files
+from understudy.store.integrity import Integrity
 from understudy.store.walk import VOID_TOPIC, RecordHead, Walk
 
 #: Written last of a span: at least what a record needs to be taken for one.
@@ -36,8 +38,11 @@ class Repair:
         start: physical offset of the first hole, where a record or a hole begins.
     """
 
-    def __init__(self, core: StoreCore, dispatcher: Dispatcher, flusher: Flusher, start: int) -> None:
+    def __init__(
+        self, core: StoreCore, dispatcher: Dispatcher, flusher: Flusher, integrity: Integrity, start: int
+    ) -> None:
         self._core = core
+        self._integrity = integrity
         self._dispatcher = dispatcher
         self._flusher = flusher
         self._start = start
@@ -101,6 +106,7 @@ class Repair:
         self._flusher.note_deletion()
         if not await self._flusher.make_durable():
             raise OSError("the repaired log, its queues and its index could not be made durable")
+        self._integrity.forget_from(self._start)
         core.set_hole(min(holes, default=None))
 
     # Inside
@@ -115,7 +121,7 @@ class Repair:
             first, after = head.physical_offset, head.physical_offset + head.size_bytes
             if first > self._walked:
                 self._spans.append((self._walked, first))
-            if _is_void(head):
+            if _is_void(head) or first == self._start or self._integrity.is_damaged(first):
                 self._spans.append((first, after))
             self._walked = after
             if after >= limit:

@@ -24,6 +24,7 @@ from understudy.format.record import (
     MAGIC_V2,
     STORE_TIME_AT,
 )
+from understudy.store.seals import is_as_sealed
 from understudy.store.segments import Segment, Segments
 
 #: How far after damage a whole record is looked for. Data that was not synced when the power went is at most what
@@ -58,7 +59,7 @@ def parse(view: memoryview, at: int, base: int, check_crc: bool = True) -> Recor
         view: the mapped file.
         at: byte of the file where the record begins.
         base: byte of the log where the file begins.
-        check_crc: whether the body is compared with its checksum, too.
+        check_crc: whether the body is compared with its checksum, too, and a sealed record with its seal.
     """
     # Kept flat: a start after a crash runs this for every record since the last mark.
     left = len(view) - at
@@ -88,6 +89,8 @@ def parse(view: memoryview, at: int, base: int, check_crc: bool = True) -> Recor
         return None
     topic = bytes(view[topic_at : properties_at - 2])
     properties = bytes(view[properties_at:end])
+    if check_crc and not is_as_sealed(view[at:end], properties):
+        return None
     store_ms: int = _LONG.unpack_from(view, at + STORE_TIME_AT[hosts])[0]
     return RecordHead(physical, size, queue_id, queue_offset, sys_flag, store_ms, topic, properties)
 

@@ -27,6 +27,7 @@ from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.properties_digest import KEYS, TAGS, UNIQ_KEY
+from understudy.store.seals import NO_SEAL, SEAL_BEGINS, SEAL_BYTES, seal, unsealed
 from understudy.store.status import Appended, PutRejected, PutStatus
 
 logger = get_logger("store.writer")
@@ -60,6 +61,7 @@ class Writer:
     def settings_changed(self) -> None:
         """Take what may change while the store is open from its settings."""
         self._max_body = self._core.config.max_message_size
+        self._seals = self._core.config.enabled_append_prop_crc
 
     def append(
         self,
@@ -106,6 +108,10 @@ class Writer:
             queue = self.admit(topic, queue_id)
         body_length = len(body)
         properties_length = len(properties)
+        seals = self._seals
+        if seals or (properties_length >= SEAL_BYTES and properties[-SEAL_BYTES] == SEAL_BEGINS):
+            properties = unsealed(properties) + NO_SEAL if seals else unsealed(properties)
+            properties_length = len(properties)
         fixed = self._fixed[len(born_host)]
         head_length = fixed.size
         topic_bytes = queue.topic_field
@@ -151,6 +157,8 @@ class Writer:
             prepared_transaction_offset,
             body_length,
         )
+        if seals:
+            view[at + size - SEAL_BYTES : at + size] = seal(view[at : at + size - SEAL_BYTES])
         log.at = at + size
         core.last_store_ms = now
 

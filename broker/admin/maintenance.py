@@ -75,6 +75,7 @@ class MaintenanceAdmin:
             "end": report.end,
             "position": report.position,
             "records": report.records,
+            "units": report.units,
             "damaged": [list(place) for place in report.damaged],
             "firstHole": store.hole if store.hole is not None else -1,
             "running": report.running,

@@ -92,9 +92,9 @@ async def test_what_is_whole_is_compared_once(autojump_clock: object, monkeypatc
 
     from understudy.store import integrity
 
-    usual = integrity._is_usual
+    usual = integrity._usual_properties
     async with running_store(world) as store:
-        monkeypatch.setattr(integrity, "_is_usual", counting)
+        monkeypatch.setattr(integrity, "_usual_properties", counting)
         for _ in range(3):
             assert COUNT == len(everything(store))
         assert compared == COUNT
