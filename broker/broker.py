@@ -164,7 +164,7 @@ class Broker:
             lambda: config.broadcast_offset_expire_second,
             lambda: config.broadcast_offset_expire_max_second,
         )
-        self.locks = QueueLocks()
+        self.locks = QueueLocks(kept=world.load.kept)
         self.conditions = Conditions(lambda: config.enable_property_filter)
         self.consumer_filters = consumer_filters_of(self)
         self.subscribers = Subscribers(self.consumers, self.conditions, self.consumer_filters)

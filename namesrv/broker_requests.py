@@ -36,6 +36,7 @@ log = get_logger("namesrv.brokers")
 # What a Java response says until its handler sets a remark; success of 901 still carries it (captured from 5.4.0).
 UNSET_REMARK = "not set any response code"
 _CRC_MASK = 0x7FFFFFFF
+_NO_ROOM = "the topics registered here take too much memory (keptForPeersBytes); delete some first"
 
 
 class BrokerRequests:
@@ -100,6 +101,9 @@ class BrokerRequests:
             self._say("registration refused, there are too many brokers", broker=name, address=address)
             remark = f"register broker failed: {len(self._table.live)} brokers are registered here, in {MOST_BROKERS} "
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"{remark}groups and clusters at most; stop some first", {})
+        if not self._table.topics.has_room(name, body.topics, body.mappings):
+            self._say("registration refused, there are too many topics", broker=name, topics=len(body.topics))
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"register broker failed: {_NO_ROOM}", {})
         known = (cluster, address) in self._table.live
         result = self._table.register(
             event,
@@ -235,6 +239,10 @@ class BrokerRequests:
                 )
                 raise CommandError(ResponseCode.NO_PERMISSION, f"broker {name} is registered from another host")
         if topic:
+            for name in {each.broker_name for each in queues} & self._table.groups.keys():
+                if not self._table.topics.has_room(name, [topic]):
+                    self._say("topic refused, there are too many", broker=name, topic=topic)
+                    raise CommandError(ResponseCode.SYSTEM_BUSY, _NO_ROOM)
             self._table.topics.register(topic, queues, self._table.groups)
         return response(command)
 

@@ -17,6 +17,7 @@ from understudy.namesrv.liveness import Liveness
 from understudy.namesrv.notices import Notifier
 from understudy.namesrv.records import MinBrokerIdNotice
 from understudy.namesrv.route_table import RouteTable
+from understudy.namesrv.topic_table import TopicTable
 from understudy.remoting.access import ranges_of
 from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
@@ -74,7 +75,7 @@ class NameServer:
         config = config or NamesrvConfig()
         self._world = world
         self._controller = controller
-        self.table = RouteTable()
+        self.table = RouteTable(TopicTable(kept=world.load.kept))
         self.settings = SettingsInForce(config, ALWAYS_BLACK)
         self.key_values = KeyValueConfig(world.disk, config.kv_config_path)
         security = security or SecuritySettings()

@@ -6,6 +6,7 @@ Laws: a topic exists only while some group has queues for it; ``revision`` moves
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 import attrs
 import msgspec
@@ -18,6 +19,11 @@ from understudy.namesrv.records import (
     MappingInfo,
     QueueData,
 )
+from understudy.runtime.budget import UNLIMITED, Budget, text_bytes
+
+ROW_BYTES = 512
+"""Memory of one group's queues for one topic without its texts."""
+_AMPLE_BYTES = 4 * ROW_BYTES
 
 
 @attrs.define(eq=False)
@@ -29,11 +35,26 @@ class TopicTable:
         mappings: static topic to group name to its part of the mapping; stays when a group goes, because clients
             need it to tell which queues are away.
         revision: number of changes so far.
+        kept: memory that all broker groups share; a group that has more than is free for all others gets no more.
     """
 
     queues: dict[str, dict[str, QueueData]] = attrs.field(factory=dict)
     mappings: dict[str, dict[str, MappingInfo]] = attrs.field(factory=dict)
     revision: int = 0
+    kept: Budget = attrs.field(factory=partial(Budget, UNLIMITED))
+
+    def has_room(self, group_name: str, topics: Iterable[str], mappings: Iterable[MappingInfo] = ()) -> bool:
+        """Whether one group may have queues for *topics*, and these mappings, besides those it has."""
+        topics, mappings = list(topics), list(mappings)
+        if not mappings and self.kept.allows(group_name, len(topics) * _AMPLE_BYTES):
+            return True  # as nearly always; a registration may have 100,000
+        more = sum(_row_bytes(topic, group_name) for topic in topics if not self.has(topic, group_name))
+        for mapping in mappings:
+            if group_name not in self.mappings.get(mapping.topic, ()):
+                more += _mapping_bytes(mapping)
+        allowed = not more or self.kept.allows(group_name, more)
+        self.kept.refused += not allowed
+        return allowed
 
     def has(self, topic: str, group_name: str) -> bool:
         """Return whether *topic* has queues on *group_name*."""
@@ -43,14 +64,19 @@ class TopicTable:
     def put(self, topic: str, queues: QueueData) -> None:
         """Set the queues of one group for *topic*."""
         by_group = self.queues.setdefault(topic, {})
-        if by_group.get(queues.broker_name) != queues:
+        before = by_group.get(queues.broker_name)
+        if before != queues:
+            if before is None:
+                self.kept.change(queues.broker_name, _row_bytes(topic, queues.broker_name))
             by_group[queues.broker_name] = queues
             self.revision += 1
 
     def put_mapping(self, mapping: MappingInfo) -> None:
         """Set one group's part of a static topic's mapping."""
         by_group = self.mappings.setdefault(mapping.topic, {})
-        if by_group.get(mapping.broker_name) != mapping:
+        before = by_group.get(mapping.broker_name)
+        if before != mapping:
+            self.kept.change(mapping.broker_name, _mapping_bytes(mapping) - (_mapping_bytes(before) if before else 0))
             by_group[mapping.broker_name] = mapping
             self.revision += 1
 
@@ -71,8 +97,9 @@ class TopicTable:
         if group_names is not None:
             for name in group_names:
                 self._drop(topic, name)
-        elif self.queues.pop(topic, None) is not None:
-            self.revision += 1
+        elif topic in self.queues:
+            for name in list(self.queues[topic]):
+                self._drop(topic, name)
 
     def keep_only(self, group_name: str, topics: Collection[str]) -> None:
         """Forget every topic of *group_name* that is not in *topics*."""
@@ -117,6 +144,7 @@ class TopicTable:
         if by_group is None or group_name not in by_group:
             return
         del by_group[group_name]
+        self.kept.change(group_name, -_row_bytes(topic, group_name))
         if not by_group:
             del self.queues[topic]
         self.revision += 1
@@ -147,6 +175,14 @@ class TopicTable:
 
     def _by_flags(self, wanted: Callable[[int], bool]) -> list[str]:
         return [topic for topic, by_group in self.queues.items() if wanted(next(iter(by_group.values())).topic_flags)]
+
+
+def _row_bytes(topic: str, group_name: str) -> int:
+    return ROW_BYTES + text_bytes(topic, group_name)
+
+
+def _mapping_bytes(mapping: MappingInfo) -> int:
+    return ROW_BYTES + text_bytes(mapping.topic, mapping.broker_name, mapping.scope) + 128 * len(mapping.current_ids)
 
 
 def without_write(queues: QueueData) -> QueueData:

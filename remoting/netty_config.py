@@ -15,8 +15,8 @@ from understudy.remoting.access import AdminAddresses
 from understudy.runtime.configuration import LONG, Between, Count, Port, keyed
 
 WaitingBytes = Annotated[int | None, Between(1, LONG[1], f"bytes from 1 to {LONG[1]}")]
-"""Most bytes that wait in the process, all peers together (``runtime/load.py``); a part of its memory if not given."""
-WAITING_KEYS = frozenset({"waitingOutgoingBytes", "waitingIncomingBytes", "waitingParkedBytes"})
+"""Most bytes that wait or are kept, all peers together (``runtime/load.py``); a part of the memory if not given."""
+WAITING_KEYS = frozenset({"waitingOutgoingBytes", "waitingIncomingBytes", "waitingParkedBytes", "keptForPeersBytes"})
 """They count for the process, and are read when it starts."""
 
 
@@ -30,6 +30,7 @@ class NettyServerConfig:
     admin_addresses: AdminAddresses = None
     bind_address: str = "0.0.0.0"
     enable_shutdown_gracefully: bool = False
+    kept_for_peers_bytes: WaitingBytes = None
     listen_port: Port = 0
     server_async_semaphore_value: Count = 64
     server_callback_executor_threads: Count = 0

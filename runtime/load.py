@@ -17,15 +17,14 @@ Source of the first rule: "dynamic thresholds" of packet switches (Choudhury and
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Protocol
 
 import trio
 
+from understudy.runtime.budget import SMALL_BYTES, Budget
 from understudy.runtime.damping import Damping
 from understudy.runtime.metrics import Family, Sample
 
-SMALL_BYTES = 64 * 1024
 NEWCOMERS = 3
 """Connections whose first bytes are dealt with in one turn of the event loop: about a millisecond for each."""
 DEFAULT_MEMORY_BYTES = 8 << 30
@@ -33,50 +32,10 @@ DEFAULT_MEMORY_BYTES = 8 << 30
 
 OUTGOING_PART, INCOMING_PART, PARKED_PART = 16, 16, 32
 """Parts of the process's memory that may wait: answers for slow readers, requests not yet begun, parked ones."""
+KEPT_PART = 32
+"""Part of it for what is kept of peers beyond their connections: locks of a broker, topics of a name server."""
 
-
-class Budget:
-    """Bytes of one kind that wait in this process.
-
-    Args:
-        limit: most bytes.
-
-    Attributes:
-        used: bytes that wait now.
-        refused: how often a holder was told that it holds too much.
-    """
-
-    __slots__ = ("_held", "limit", "refused", "used")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-        self.refused = 0
-        self._held: dict[Hashable, int] = {}
-
-    def change(self, holder: Hashable, by: int) -> None:
-        """Count *by* bytes more for *holder*, or less when it is negative."""
-        if not by:
-            return
-        self.used += by
-        held = self._held.get(holder, 0) + by
-        if held:
-            self._held[holder] = held
-        else:
-            del self._held[holder]
-
-    def held_by(self, holder: Hashable) -> int:
-        """Return the bytes counted for *holder*."""
-        return self._held.get(holder, 0)
-
-    def allows(self, holder: Hashable, more: int = 0) -> bool:
-        """Tell whether *holder* may hold what is counted for it and *more* bytes; the caller counts refusals."""
-        held = self._held.get(holder, 0) + more
-        return held <= SMALL_BYTES or held <= self.limit - self.used - more
-
-    def biggest(self) -> Hashable:
-        """Return who holds most; there must be a holder."""
-        return max(self._held, key=self._held.__getitem__)
+__all__ = ["DEFAULT_MEMORY_BYTES", "NEWCOMERS", "SMALL_BYTES", "Budget", "Load", "Totals"]
 
 
 class Totals(Protocol):
@@ -88,6 +47,8 @@ class Totals(Protocol):
     def waiting_incoming_bytes(self) -> int | None: ...
     @property
     def waiting_parked_bytes(self) -> int | None: ...
+    @property
+    def kept_for_peers_bytes(self) -> int | None: ...
 
 
 class Load:
@@ -100,6 +61,7 @@ class Load:
         outgoing: bytes that peers have not taken yet.
         incoming: bytes of requests that are incomplete or wait for a handler.
         parked: bytes of requests that wait for something to happen.
+        kept: bytes of what peers have this process remember, whether their connections last or not.
         turn: held by a connection with much work while it works.
         newcomers: passed by each connection before it deals with its first bytes.
         lines: through which lines about what peers do go into the log.
@@ -109,6 +71,7 @@ class Load:
         self.outgoing = Budget(memory_bytes // OUTGOING_PART)
         self.incoming = Budget(memory_bytes // INCOMING_PART)
         self.parked = Budget(memory_bytes // PARKED_PART)
+        self.kept = Budget(memory_bytes // KEPT_PART)
         self.turn = trio.Lock()
         self.newcomers = trio.Semaphore(NEWCOMERS)
         self.lines = Damping()
@@ -118,10 +81,11 @@ class Load:
         self.outgoing.limit = totals.waiting_outgoing_bytes or self.outgoing.limit
         self.incoming.limit = totals.waiting_incoming_bytes or self.incoming.limit
         self.parked.limit = totals.waiting_parked_bytes or self.parked.limit
+        self.kept.limit = totals.kept_for_peers_bytes or self.kept.limit
 
     def families(self) -> list[Family]:
         """Return what waits, how much of it may, and what was refused, as metrics."""
-        kinds = {"outgoing": self.outgoing, "incoming": self.incoming, "parked": self.parked}
+        kinds = {"outgoing": self.outgoing, "incoming": self.incoming, "parked": self.parked, "kept": self.kept}
         return [
             Family(
                 "rocketmq_waiting_bytes",

@@ -34,6 +34,7 @@ from understudy.remoting.dispatch import LARGE_BODIES, Answer
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.damping import Damping
 from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
 from understudy.runtime.signal import Signal
@@ -49,6 +50,9 @@ Differs: the reference asks for a second and waits for all, so that a silent rep
 TAKE_BACK_TIMEOUT_MS = 300
 """How long one may take to take back what was granted."""
 _UNCLEAR = "too few replicas answer; what is locked stays locked until it runs out; ask again, also at another replica"
+_FULL = (
+    "[OVERLOAD]the clients of this host hold too many queue locks (keptForPeersBytes); give some back, or wait a minute"
+)
 AT_ONCE = 512
 """Queues of a request that is carried out in one piece."""
 
@@ -79,6 +83,7 @@ class LockProcessor:
         self._parts = parts
         self._identity = parts.node.identity
         self._world = parts.node.world
+        self._lines = Damping()
 
     def register(self, server: RemotingServer) -> None:
         """Answer the lock codes at *server*."""
@@ -94,8 +99,9 @@ class LockProcessor:
             return self._lane.submit(connection, command, self._lock_by_majority)
         if len(asked.queues) > AT_ONCE:
             return self._large.submit(connection, command, self._lock_here)
-        now_ms = self._world.clock.wall_ms()
-        granted = self._parts.locks.lock(asked.group, asked.client_id, asked.queues, now_ms)
+        now_ms, host = self._world.clock.wall_ms(), connection.source
+        granted = self._parts.locks.lock(asked.group, asked.client_id, asked.queues, now_ms, host)
+        self._check_room(asked, granted, host)
         return response(command, body=dumps({"lockOKMQSet": list(_rows(granted))}))
 
     def unlock(self, connection: Connection, command: Command) -> Answer:
@@ -114,17 +120,27 @@ class LockProcessor:
         options = self._parts.node.options
         return quorum_of(options.store.total_replicas) if options.broker.lock_in_strict_mode else 1
 
-    async def _locked(self, asked: Asked) -> list[Queue]:
-        now_ms = self._world.clock.wall_ms()
+    async def _locked(self, asked: Asked, host: str) -> list[Queue]:
+        now_ms, locks = self._world.clock.wall_ms(), self._parts.locks
         async with Pace(self._world) as pace:
-            return await pace.run(self._parts.locks.locking(asked.group, asked.client_id, asked.queues, now_ms))
+            granted = await pace.run(locks.locking(asked.group, asked.client_id, asked.queues, now_ms, host))
+        self._check_room(asked, granted, host)
+        return granted
+
+    def _check_room(self, asked: Asked, granted: list[Queue], host: str) -> None:
+        """Tell a client that gets nothing that *host* has too many locks, if so. Raises :class:`CommandError`."""
+        if not self._parts.locks.is_full(host):
+            return
+        self._lines.tell(log.warning, "a host holds too many queue locks", self._world.clock.monotonic(), host=host)
+        if asked.queues and not granted:
+            raise CommandError(ResponseCode.SYSTEM_BUSY, _FULL)
 
     async def _unlocked(self, asked: Asked) -> None:
         async with Pace(self._world) as pace:
             await pace.run(self._parts.locks.unlocking(asked.group, asked.client_id, asked.queues))
 
     async def _lock_here(self, connection: Connection, command: Command) -> Command:
-        return await self._answer(command, await self._locked(asked_of(command)))
+        return await self._answer(command, await self._locked(asked_of(command), connection.source))
 
     async def _unlock_here(self, connection: Connection, command: Command) -> Command:
         await self._unlocked(asked_of(command))
@@ -139,7 +155,7 @@ class LockProcessor:
             # Slaves are gone, or this broker has just come back with no locks and knows nobody who would. A client that
             # was told that it has none would give up what nobody else can get.
             return response(command, ResponseCode.SYSTEM_ERROR, _UNCLEAR)
-        own = await self._locked(asked)
+        own = await self._locked(asked, connection.source)
         result = await self._decided(attrs.evolve(asked, queues=own), held) if own else decide((), {}, 1)
         if result.refused:
             log.info(

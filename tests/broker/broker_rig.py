@@ -66,6 +66,7 @@ class Peer:
 
     def __init__(self, nursery: trio.Nursery, port: int = 46322, host: str = "127.0.0.1") -> None:
         self.peer = (host, port)
+        self.source = host
         self.local = ("127.0.0.1", PORT)
         self.address = f"{host}:{port}"
         self.state: dict[str, object] = {}

@@ -181,6 +181,23 @@ class TestLocks:
                 answer = rig.ask(code, None, body)
                 assert answer.code == 1 and answer.remark
 
+    async def test_a_host_with_too_many_locks_is_busy(self, tmp_path: Path) -> None:
+        async with open_rig(str(tmp_path)) as rig:
+            rig.world.load.kept.limit = 1 << 18
+            codes, held = [], 0
+            for number in range(20):
+                answer = rig.ask(41, None, self.body("c", *range(number * 100, number * 100 + 100)))
+                codes.append(answer.code)
+                held += answer.body.count(b"queueId")
+            # what it asks for is granted as far as there is room, the rest is busy
+            assert [0] * codes.count(0) + [2] * codes.count(2) == codes
+            assert 100 < held < 400 and codes.count(2) > 10
+            assert "keptForPeersBytes" in (answer.remark or "")
+            # then it keeps what it has, and has room again for what it gives back
+            assert rig.ask(41, None, self.body("c", 0, 1, 5_000)).body.count(b"queueId") == 2
+            assert rig.ask(42, None, self.body("c", *range(100))).code == 0
+            assert rig.ask(41, None, self.body("c", *range(5_000, 5_050))).body.count(b"queueId") == 50
+
 
 class TestReplies:
     PROPERTIES = "MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01asker\x02CORRELATION_ID\x01c1\x02TTL\x018000\x02"

@@ -342,6 +342,7 @@ def test_what_may_wait_is_said_in_the_file_of_a_program(
     port, api, metrics = port_blocks.middles(3)
     keys: dict[str, object] = {"metricsExporterType": "PROM", "metricsPromExporterPort": metrics}
     keys |= {"waitingOutgoingBytes": 1111, "waitingIncomingBytes": 2222, "waitingParkedBytes": 3333, "listenPort": port}
+    keys |= {"keptForPeersBytes": 4444}
     keys |= {"metricsPromExporterHost": "127.0.0.1"}
     if program == "mqcontroller":
         del keys["listenPort"]
@@ -351,4 +352,6 @@ def test_what_may_wait_is_said_in_the_file_of_a_program(
     with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=5) as answer:
         text = answer.read().decode()
     limits = re.findall(r'rocketmq_waiting_bytes_limit\{[^}]*kind="([a-z]+)"[^}]*\} ([0-9.e+]+)', text)
-    assert {("outgoing", 1111), ("incoming", 2222), ("parked", 3333)} == {(kind, float(n)) for kind, n in limits}
+    assert {("outgoing", 1111), ("incoming", 2222), ("parked", 3333), ("kept", 4444)} == {
+        (kind, float(n)) for kind, n in limits
+    }

@@ -122,3 +122,36 @@ async def test_a_peer_on_another_host_is_told_why_and_the_route_stays(tmp_path: 
         async with connected(server) as again:
             assert (await again.register("a", 0, "10.0.0.1:20911", {"T": 6, "U": 6})).code == 0
             assert (await again.ask(104, {**off, "brokerAddr": "10.0.0.1:20911"})).code == 0
+
+
+async def test_topics_take_no_more_memory_than_is_free_for_all_others(tmp_path: Path) -> None:
+    async with running(config_in(tmp_path)) as server, connected(server) as broker:
+        kept = server.table.topics.kept
+        kept.limit = 1 << 20
+        assert (await broker.register("a", 0, "10.0.0.1:10911", {"T": 6, "U": 6})).code == 0
+        assert (await broker.register("b", 0, "10.0.0.2:10911", {"T": 6, "U": 6})).code == 0
+        queues = b'{"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":4,"writeQueueNums":4}]}'
+        # given a peer that has single topics registered, more and more of them
+        codes = [(await broker.ask(217, {"topic": f"topic {number}"}, queues)).code for number in range(1_500)]
+        assert (codes[0], codes[-1]) == (0, 2)
+        assert codes == sorted(codes)
+        held = kept.held_by("a")
+        assert (1 << 19) * 0.99 < held <= 1 << 19
+        # then a registration brings it no more either, and what it has it keeps
+        more = await broker.register("a", 0, "10.0.0.1:10911", {"T": 6, "U": 6, "another": 6}, version=(0, 5, 5))
+        assert (1, held) == (more.code, kept.held_by("a"))
+        assert "keptForPeersBytes" in (more.remark or "")
+        assert (
+            await broker.register("a", 0, "10.0.0.1:10911", {"T": 6, "U": 6, "topic 1": 6}, version=(0, 6, 5))
+        ).code == 0
+        # and others have room
+        assert (
+            await broker.register("b", 0, "10.0.0.2:10911", {"T": 6, "U": 6, "another": 6}, version=(0, 5, 5))
+        ).code == 0
+        # until its topics go
+        for number in range(codes.count(0)):
+            assert (await broker.ask(216, {"topic": f"topic {number}"})).code == 0
+        assert kept.held_by("a") < 2_000
+        assert (
+            await broker.register("a", 0, "10.0.0.1:10911", {"T": 6, "U": 6, "another": 6}, version=(0, 7, 5))
+        ).code == 0

@@ -367,14 +367,15 @@ async def test_a_large_answer_that_waits_leaves_in_parts_and_is_not_copied(autoj
 
 @pytest.mark.parametrize("settings", [NamesrvConfig, ControllerConfig, NettyServerConfig])
 def test_the_totals_are_parts_of_the_memory_unless_settings_say_otherwise(settings: Any) -> None:
-    def limits(text: str) -> tuple[int, int, int]:
+    def limits(text: str) -> tuple[int, int, int, int]:
         load = Load(1 << 30)
         load.limit(with_values(settings(), parse_properties(text), "server.conf"))
-        return load.outgoing.limit, load.incoming.limit, load.parked.limit
+        return load.outgoing.limit, load.incoming.limit, load.parked.limit, load.kept.limit
 
-    assert (64 << 20, 64 << 20, 32 << 20) == limits("")
-    assert (1000, 64 << 20, 32 << 20) == limits("waitingOutgoingBytes=1000\n")
-    assert (1, 2, 3 << 40) == limits(f"waitingOutgoingBytes=1\nwaitingIncomingBytes=2\nwaitingParkedBytes={3 << 40}\n")
+    assert (64 << 20, 64 << 20, 32 << 20, 32 << 20) == limits("")
+    assert (1000, 64 << 20, 32 << 20, 32 << 20) == limits("waitingOutgoingBytes=1000\n")
+    text = f"waitingOutgoingBytes=1\nwaitingIncomingBytes=2\nwaitingParkedBytes={3 << 40}\nkeptForPeersBytes=4\n"
+    assert (1, 2, 3 << 40, 4) == limits(text)
     with pytest.raises(ConfigError, match="waitingParkedBytes=0: expected bytes from 1 to"):
         limits("waitingParkedBytes=0\n")
 
