@@ -183,7 +183,7 @@ class TestLocks:
 
     async def test_a_host_with_too_many_locks_is_busy(self, tmp_path: Path) -> None:
         async with open_rig(str(tmp_path)) as rig:
-            rig.world.load.kept.limit = 1 << 18
+            rig.broker.locks._kept.limit = 1 << 18
             codes, held = [], 0
             for number in range(20):
                 answer = rig.ask(41, None, self.body("c", *range(number * 100, number * 100 + 100)))
