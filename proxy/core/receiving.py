@@ -25,8 +25,11 @@ from understudy.proxy.core.sending import BORN_HOST, TRACE_CONTEXT
 from understudy.proxy.core.settings import GroupConfig
 from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.runtime.budget import text_bytes
 
 _MOST_MESSAGES = 32
+#: Memory of one tag of a subscription beside its characters, which the expression has, too.
+_TAG_BYTES = 128
 _GZIP = b"\x1f\x8b"
 DEAD_TOPIC, DEAD_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 SQL92 = "SQL92"
@@ -74,6 +77,13 @@ class Receive:
     invisible_ms: int
     renewed: bool
     attempt_id: str | None
+
+    @property
+    def text_bytes(self) -> int:
+        """Memory of what the client wrote and a receive that waits keeps."""
+        wanted = self.subscription
+        size = text_bytes(wanted.expression, wanted.topic, self.group, self.broker_name, self.attempt_id or "")
+        return size + _TAG_BYTES * len(wanted.tags)
 
     def pop(self, broker_name: str, group: GroupConfig) -> PopRequest:
         """Return what *broker_name* is asked, for a group of that configuration."""

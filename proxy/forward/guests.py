@@ -13,10 +13,14 @@ from understudy.remoting.command import ONEWAY_BIT, Command, next_opaque, respon
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer
 from understudy.remoting.errors import ConnectionLostError
+from understudy.runtime.budget import Budget
 from understudy.runtime.world import World
 
 MOST_ASKED = 10_000
 """Questions of one client that brokers have not answered; pulls wait long."""
+ASKED_BYTES = 2_048
+"""Memory of one of them: rows here and in the table of the broker's connection, and what an answer needs of it."""
+_NO_MEMORY = "[OVERLOAD]requests of this client that wait for brokers hold too much memory of this proxy; try again"
 STATE = "guest"
 
 
@@ -36,12 +40,13 @@ class Guest:
         self.client: RemotingClient | None = None
         self.ready = trio.Event()
         self._asked = 0
+        self._parked: Budget | None = None
 
     async def run(self, world: World, like: RemotingClient) -> None:
         """Hold the connections to brokers while the client is there; they are signed and secured as those of *like*."""
         async with open_client(world, like=like) as client:
             client.default(self._asked_by_broker)
-            self.client = client
+            self.client, self._parked = client, world.load.parked
             self.ready.set()
             await trio.sleep_forever()
 
@@ -61,13 +66,23 @@ class Guest:
             remark = f"[OVERLOAD]{MOST_ASKED} requests of this client wait for brokers; slow down and try again"
             self.connection.respond(command, response(command, ResponseCode.SYSTEM_BUSY, remark))
             return
+        parked, holder, asked = self._parked, self.connection, without_content(command)
+        if parked is not None:
+            if not parked.allows(holder, ASKED_BYTES):
+                parked.refused += 1
+                self.connection.respond(command, response(command, ResponseCode.SYSTEM_BUSY, _NO_MEMORY))
+                return
+            parked.change(holder, ASKED_BYTES)
         self._asked += 1
 
+        # It may wait for long: nothing of what the client has sent is kept but what its answer needs.
         def answered(answer: Command | None) -> None:
             self._asked -= 1
+            if parked is not None:
+                parked.change(holder, -ASKED_BYTES)
             if refused is not None and (answer is None or answer.code in PERHAPS_REPLACED):
                 refused()
-            self.connection.respond(command, relabelled(answer, command, broker.address))
+            self.connection.respond(asked, relabelled(answer, asked, broker.address))
 
         try:
             broker.ask(out, answered)
@@ -80,9 +95,10 @@ class Guest:
         if command.flag & ONEWAY_BIT:
             self.connection.notify(out)
             return None
+        asked = without_content(command)
         try:
             self.connection.ask(
-                out, lambda answer: broker.respond(command, relabelled(answer, command, self.connection.address))
+                out, lambda answer: broker.respond(asked, relabelled(answer, asked, self.connection.address))
             )
         except ConnectionLostError:
             return relabelled(None, command, self.connection.address)
@@ -111,6 +127,11 @@ def copied(command: Command) -> Command:
         command.ext,
         bytes(command.body),
     )
+
+
+def without_content(command: Command) -> Command:
+    """Return what an answer to *command* needs of it: its numbers, and neither its fields nor its body."""
+    return Command(command.code, command.language, command.version, command.opaque, command.flag)
 
 
 def relabelled(answer: Command | None, request: Command, peer: str) -> Command:

@@ -46,6 +46,7 @@ log = get_logger("proxy.forward")
 _HTTP2 = b"PRI "
 _FIRST_SECONDS = 60.0
 _FIRST_BYTES = 65_536
+_LONGEST_NAME = 255
 _LANE, _LIMITS = "forward", LaneLimits(running=1024)
 
 
@@ -113,7 +114,7 @@ class RemotingPort(RemotingServer):
             address = None if known is None else address_for(TARGETS[command.code], known)
             broker = None if address is None else guest.client.open_connection(address)
             if broker is not None:
-                guest.ask(broker, command, partial(self._look_again, connection, command))
+                guest.ask(broker, command, self._look_again(connection, command))
                 return None
         return self.lane(_LANE).submit(connection, command, self._checked(self._to_one))
 
@@ -143,12 +144,18 @@ class RemotingPort(RemotingServer):
         except RemotingError:
             await self._brokers.route(topic or name, fresh=True)  # for the next one
             raise
-        guest.ask(broker, command, partial(self._look_again, connection, command))
+        guest.ask(broker, command, self._look_again(connection, command))
         return None
 
-    def _look_again(self, connection: Connection, command: Command) -> None:
-        """Ask anew where the broker of a request is that was refused: its client tries again."""
+    def _look_again(self, connection: Connection, command: Command) -> Callable[[], None] | None:
+        """Return what asks anew where the broker of a request is when it is refused: its client tries again.
+
+        It keeps nothing of the request but a name, and nothing when that is too long to be one.
+        """
         topic = topic_of(command) or broker_of(command)
+        return None if len(topic) > _LONGEST_NAME else partial(self._look_for, connection, topic)
+
+    def _look_for(self, connection: Connection, topic: str) -> None:
         if topic not in self._looked_for and connection.start_soon(self._renew, topic):
             self._looked_for.add(topic)
 

@@ -140,7 +140,11 @@ class Receives:
                 client.request_timeout_ms,
                 self._parts.config.receive_rules,
             )
-            await self._park(call, caller, receive, asked.message_queue.topic)
+            topic = asked.message_queue.topic
+            # A part of a message keeps all of it in memory.
+            named = v2.Resource(resource_namespace=topic.resource_namespace, name=topic.name)
+            del asked, topic, data
+            await self._park(call, caller, receive, named)
         except ProxyError as error:
             await self._tell(call, refused(_RPC, call, error))
         except RpcError:
@@ -154,6 +158,9 @@ class Receives:
             raise ProxyError(v2.TOO_MANY_REQUESTS, f"{MOST_PARKED} receives wait at this proxy; use another one")
         clock, topic = self._parts.clock, receive.subscription.topic
         group = await self._parts.brokers.group(receive.group)
+        if not call.keeps(receive.text_bytes):
+            why = "receives that wait hold too much memory of this proxy; let some end, then receive"
+            raise ProxyError(v2.TOO_MANY_REQUESTS, why)
         broker_name, address = self._broker(await self._parts.brokers.route(topic), receive)
         wanted = receive.pop(broker_name, group)
         row = _Parked(call, caller, receive, wanted, group, resource, clock.monotonic() + receive.poll_ms / 1000)
