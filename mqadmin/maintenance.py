@@ -77,6 +77,7 @@ async def scrub(context: Context) -> Any:
             f"#State\t{state}",
             f"#Whole messages\t{report['records']}",
             f"#Units entered again\t{report['units']}",
+            f"#Index entries written anew\t{report['entries']}",
             f"#Damaged places\t{len(report['damaged'])}",
             *(f"{first} to {after}" for first, after in report["damaged"]),
         ]

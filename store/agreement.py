@@ -56,19 +56,25 @@ class Agreement:
             Whether the record is as it was written, as far as units and index show; ``None`` when its queue has no
             place for it: it is of a former life of the queue, or says the wrong queue.
         """
+        usual = self._dispatcher.usual(head)
+        if usual is not None:
+            queue, code, _ = usual
+            own, offset = UNIT.pack(head.physical_offset, head.size_bytes, code), head.queue_offset
+            if 0 <= offset < queue.next_offset and self._core.consume_queues.units(queue, offset, 1) == own:
+                return True
         found: bool | None = True
         physical, size = head.physical_offset, head.size_bytes
         for topic, queue_id, offset, code in self._dispatcher.units(head):
-            queue = self._core.consume_queues.by_key.get((topic.decode("utf-8", "replace"), queue_id))
-            unit = self._unit(queue, offset)
-            if queue is not None and unit is not None and unit[:2] == (physical, size):
-                if unit[2] == code or self.expected_code(queue, unit[2]) is None:
+            named = self._core.consume_queues.by_key.get((topic.decode("utf-8", "replace"), queue_id))
+            unit = self._unit(named, offset)
+            if named is not None and unit is not None and unit[:2] == (physical, size):
+                if unit[2] == code or self.expected_code(named, unit[2]) is None:
                     continue
-                if self._had_other_tags(queue, head, unit[2]):
+                if self._had_other_tags(named, head, unit[2]):
                     return False
-                self._mend(queue, offset, physical, size, code)
-            elif queue is not None and unit is not None and self._is_free(queue, offset, physical, unit):
-                self._mend(queue, offset, physical, size, code)
+                self._mend(named, offset, physical, size, code)
+            elif named is not None and unit is not None and self._is_free(named, offset, physical, unit):
+                self._mend(named, offset, physical, size, code)
             elif unit is None or unit[1] != FILLER_SIZE:
                 found = None
         return found

@@ -19,7 +19,7 @@ from understudy.format.remembered import remember
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.index_keys import index_hashes
-from understudy.store.properties_digest import KEYS, TAGS, UNIQ_KEY, PropertiesDigest, shareable
+from understudy.store.properties_digest import KEYS, TAGS, TAILS, UNIQ_KEY, PropertiesDigest, shareable
 from understudy.store.walk import RecordHead
 
 DELAY = b"DELAY\x01"
@@ -30,6 +30,7 @@ _READABLE = (FLAG_TRANSACTION_NONE, FLAG_TRANSACTION_COMMIT)
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _LIGHT = LIGHT_PREFIX.encode()
 _CACHE_MAX = 4096
+_MASK = 0xFFFFFFFF
 
 
 class Dispatcher:
@@ -40,6 +41,7 @@ class Dispatcher:
         self._queues: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._tag_codes: dict[bytes, int] = {}
         self._delays_ms = core.config.delay_levels_ms()
+        self._last: tuple[RecordHead | None, tuple[ConsumeQueue, int, list[int]] | None] = (None, None)
 
     def tag_code(self, tags: bytes) -> int:
         """Return the tags code of a TAGS property."""
@@ -100,6 +102,37 @@ class Dispatcher:
                 hashes = [each for each in hashes if not core.index.holds(each, head.physical_offset)]
             if hashes:
                 core.index.put(hashes, head.physical_offset, head.store_ms)
+
+    def usual(self, head: RecordHead) -> tuple[ConsumeQueue, int, list[int]] | None:
+        """Return queue, tags code and index hashes of a record that stands in one simple queue, which is there.
+
+        Returns:
+            ``None`` for any other record; :meth:`units` and :meth:`hashes` say what is to be known of it.
+        """
+        if self._last[0] is not head:
+            self._last = (head, self._found_usual(head))
+        return self._last[1]
+
+    def _found_usual(self, head: RecordHead) -> tuple[ConsumeQueue, int, list[int]] | None:
+        core = self._core
+        queue = core.consume_queues.by_key.get((head.topic.decode("utf-8", "replace"), head.queue_id))
+        if queue is None or queue.is_schedule or head.sys_flag & FLAG_TRANSACTION_MASK not in _READABLE:
+            return None
+        if head.physical_offset < core.deletions.until or light_queues.NAMES in head.properties or self._is_batch(head):
+            return None
+        field = len(head.properties).to_bytes(2, "big") + head.properties
+        digest = queue.digest
+        at = digest.tail_at
+        if (
+            at >= 0
+            and len(field) == digest.length
+            and field[at + 2 :] == digest.after
+            and field[:at] == digest.before
+            and (tail := TAILS.get(field[at : at + 2])) is not None
+        ):
+            return queue, digest.code, [digest.hash_before + tail & _MASK, *digest.hashes[1:]]
+        digest = queue.digest = self.look_into(queue, field)
+        return queue, digest.code, digest.hashes
 
     def hashes(self, head: RecordHead, *, has_queue: bool = False) -> list[int]:
         """Return the hashes under which a record stands in the index, as far as it is indexed.

@@ -18,6 +18,7 @@ from understudy.store.index_file import (
     ENTRY,
     ENTRY_BYTES,
     HEADER_BYTES,
+    SECONDS_MAX,
     SLOT,
     Geometry,
     IndexFile,
@@ -31,7 +32,6 @@ _pack_entry = ENTRY.pack_into
 _pack_slot = SLOT.pack_into
 _unpack_slot = SLOT.unpack_from
 _FILES_MAPPED = 4
-_MAX_SECONDS = 0x7FFFFFFF
 #: Space taken ahead in one go, in entries.
 _ALLOCATE_ENTRIES = 32_768
 
@@ -114,8 +114,8 @@ class Index:
             file.used_slots += 1
         begin_ms = file.begin_ms
         seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
-        if not 0 <= seconds <= _MAX_SECONDS:
-            seconds = 0 if seconds < 0 else _MAX_SECONDS
+        if not 0 <= seconds <= SECONDS_MAX:
+            seconds = 0 if seconds < 0 else SECONDS_MAX
         _pack_entry(view, self._entries_at + number * ENTRY_BYTES, unsigned, physical, seconds, previous)
         _pack_slot(view, slot_at, number)
         if number == 1:
@@ -139,7 +139,7 @@ class Index:
             view, number, slots = file.view, file.count, self._slots
             begin_ms = file.begin_ms
             seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
-            seconds = min(max(seconds, 0), _MAX_SECONDS)
+            seconds = min(max(seconds, 0), SECONDS_MAX)
             stop = min(len(hashes), done + file.room - number, done + ENTRIES_AT_ONCE_MAX)
             slots_at: list[int] = []
             values: list[int] = []

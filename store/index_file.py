@@ -13,7 +13,7 @@ from __future__ import annotations
 import os.path
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from sys import byteorder
 
@@ -28,6 +28,11 @@ ENTRY = struct.Struct(">iqii")
 ENTRIES_AT_ONCE_MAX = 128
 #: Entries that a search looks at before others have their turn.
 ENTRIES_IN_A_STEP = 256
+SECONDS_MAX = 0x7FFFFFFF
+#: Slots that are compared before others have their turn.
+_SLOTS_IN_A_STEP = 4096
+#: Entries of a chain that are looked at for one.
+_CHAIN_MAX = 100_000
 HEADER_BYTES = HEADER.size
 ENTRY_BYTES = ENTRY.size
 
@@ -133,8 +138,12 @@ class IndexFile:
         )
         return entry
 
-    def hashes_at(self, physical: int) -> set[int]:
-        """Return the hashes of the entries of the record at *physical*; entries stand in the order of the log."""
+    def write_entry(self, number: int, entry: tuple[int, int, int, int]) -> None:
+        """Write (hash, physical offset, seconds, older entry) of one entry that is there."""
+        ENTRY.pack_into(self.mapped_view(), self._geometry.entries_at + number * ENTRY_BYTES, *entry)
+
+    def first_at(self, physical: int) -> int:
+        """Return the number of the first entry of a record at *physical* or later: they are in the order of the log."""
         low, high = 1, self.count
         while low < high:
             middle = (low + high) // 2
@@ -142,11 +151,112 @@ class IndexFile:
                 low = middle + 1
             else:
                 high = middle
-        found = set()
-        while low < self.count and (entry := self.entry(low))[1] == physical:
+        return low
+
+    def hashes_at(self, physical: int) -> set[int]:
+        """Return the hashes of the entries of the record at *physical*."""
+        number, found = self.first_at(physical), set()
+        while number < self.count and (entry := self.entry(number))[1] == physical:
             found.add(entry[0])
-            low += 1
+            number += 1
         return found
+
+    def is_linked(self, number: int) -> bool:
+        """Whether an entry stands in the chain of its own hash, as one that has not rotted does."""
+        slots = self._geometry.slots
+        unsigned, _, _, older = self.entry(number)
+        if older:
+            return 0 < older < number and self.entry(older)[0] % slots == unsigned % slots
+        newer: int = SLOT.unpack_from(self.mapped_view(), HEADER_BYTES + unsigned % slots * 4)[0]
+        for _ in range(_CHAIN_MAX):
+            if newer <= number:
+                return newer == number
+            if newer >= self.count:
+                return False
+            newer = self.entry(newer)[3]
+        return False
+
+    def has_entries(self, number: int, hashes: list[int], physical: int, store_ms: int) -> bool:
+        """Whether the entries from *number* on, not the first of the file, are those of one record.
+
+        Args:
+            number: of the first of them.
+            hashes: of the record, in their order.
+            physical, store_ms: where it begins, and its store time.
+        """
+        count = len(hashes)
+        if number < 2 or number + count > self.count or not 0 < count <= ENTRIES_AT_ONCE_MAX:
+            return False
+        values = entries_at_once(count).unpack_from(
+            self.mapped_view(), self._geometry.entries_at + number * ENTRY_BYTES
+        )
+        same = values[1::4] == (physical,) * count and values[2::4] == (self.seconds_of(store_ms),) * count
+        return same and values[0::4] == tuple(hashes)
+
+    def seconds_of(self, store_ms: int) -> int:
+        """Return what an entry, other than the first, says of the store time of its record."""
+        seconds = (store_ms - self.begin_ms) // 1000 if self.begin_ms > 0 else 0
+        return min(max(seconds, 0), SECONDS_MAX)
+
+    def mend_header(self, store_ms: Callable[[int], int | None], *, newest: bool) -> bool:
+        """Take the header from the entries where it does not fit them, and tell whether that was so.
+
+        Args:
+            store_ms: returns the store time of the record at a physical offset, if it is there.
+            newest: the file is still written to, and knows its end; any other one is full.
+        """
+        before = (self.count, self.begin_offset, self.end_offset, self.begin_ms, self.end_ms)
+        if not newest and any(self.entry(self._geometry.capacity - 1)):
+            self.count = self._geometry.capacity
+        if not 1 < self.count <= self._geometry.capacity:
+            return False
+        begin, end = self.entry(1)[1], self.entry(self.count - 1)[1]
+        begin_ms, end_ms = store_ms(begin), store_ms(end)
+        if begin_ms is not None:
+            self.begin_offset, self.begin_ms = begin, begin_ms
+        if end_ms is not None and not newest:
+            self.end_offset, self.end_ms = end, end_ms
+        if before == (self.count, self.begin_offset, self.end_offset, self.begin_ms, self.end_ms):
+            return False
+        self.write_header()
+        return True
+
+    def mending_links(self, *, newest: bool) -> Iterator[str]:
+        """Compare chains and slots with the entries, and write anew what differs.
+
+        Args:
+            newest: it is still written to.
+
+        Yields:
+            Now and then nothing, so that others have their turn, and what was written anew.
+        """
+        geometry, end = self._geometry, self.count
+        slots, slot_count = array("i", bytes(4 * geometry.slots)), geometry.slots
+        for begin in range(1, end, ENTRIES_IN_A_STEP):
+            stop = min(begin + ENTRIES_IN_A_STEP, end)
+            entries = self.mapped_view()[
+                geometry.entries_at + begin * ENTRY_BYTES : geometry.entries_at + stop * ENTRY_BYTES
+            ]
+            for number, (unsigned, physical, seconds, older) in enumerate(ENTRY.iter_unpack(entries), begin):
+                slot = unsigned % slot_count
+                if older != slots[slot]:
+                    self.write_entry(number, (unsigned, physical, seconds, slots[slot]))
+                    yield "chain"
+                slots[slot] = number
+            yield ""
+        for first in range(0, geometry.slots, _SLOTS_IN_A_STEP):
+            wanted = slots[first : first + _SLOTS_IN_A_STEP]
+            packed = array("i", wanted)
+            if byteorder == "little":
+                packed.byteswap()
+            at = HEADER_BYTES + 4 * first
+            if self.mapped_view()[at : at + 4 * len(wanted)] != packed.tobytes():
+                for offset, number in enumerate(wanted):
+                    present: int = SLOT.unpack_from(self.mapped_view(), at + 4 * offset)[0]
+                    if present != number and not (newest and end <= present < self.count):
+                        SLOT.pack_into(self.mapped_view(), at + 4 * offset, number)
+                        yield "slot"
+            yield ""
 
     def find(
         self, wanted: int, max_num: int, begin_ms: int, end_ms: int, found: list[int], stop_below: int = -1

@@ -30,6 +30,7 @@ from understudy.store.agreement import Agreement
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.heads import own_offset
+from understudy.store.index_scrub import IndexScrub
 from understudy.store.seals import is_as_sealed
 from understudy.store.segments import Segment
 from understudy.store.walk import RecordHead, Walk, parse
@@ -44,7 +45,7 @@ _CELL_BYTES = 64
 #: Log files of which it is kept what was compared: a sixteenth of a percent of their size in memory.
 _FILES_KEPT = 32
 #: So much of the log is compared by a scrub before others get their turn, and read from the disk at once.
-_STEP_BYTES = 64 << 10
+_STEP_BYTES = 32 << 10
 _READ_BYTES = 4 << 20
 _RETRY_SECONDS = 5.0
 #: So long after a start its clients have settled, and what is old is compared.
@@ -54,6 +55,8 @@ DAMAGE_MAX = 1_000
 #: Records without a place of their own, mostly of former lives of their queues, for which a scrub asks all queues.
 _UNPLACED_MAX = 64
 _QUEUES_IN_A_STEP = 16
+#: Of the time of one processor, for a scrub that nobody waits for.
+_SHARE = 0.03
 
 
 def _usual_properties(
@@ -103,6 +106,7 @@ class ScrubReport:
         records: whole ones so far.
         damaged: (first byte, byte after) of damage, the first ones.
         units: how many queue units had rotted and were entered again.
+        entries: how many parts of the key index had rotted and were written anew.
         running: whether it is still at work.
     """
 
@@ -112,14 +116,16 @@ class ScrubReport:
     records: int = 0
     damaged: list[tuple[int, int]] = attrs.Factory(list)
     units: int = 0
+    entries: int = 0
     running: bool = True
 
 
 class Integrity:
     """What is known of the records of one store."""
 
-    def __init__(self, core: StoreCore, agreement: Agreement) -> None:
+    def __init__(self, core: StoreCore, agreement: Agreement, index: IndexScrub) -> None:
         self._core = core
+        self._index = index
         self._agreement = agreement
         self._compared: dict[int, bytearray] = {}
         self._damaged: set[int] = set()
@@ -244,6 +250,7 @@ class Integrity:
             self.report = ScrubReport(begin, self._core.dispatched, begin)
             self._damaged.clear()
             self._unplaced.clear()
+            self._index.begin()
             self._wanted.set()
         return self.report
 
@@ -275,7 +282,7 @@ class Integrity:
                     log.error("the scrub ends, its disk fails", at=report.position, why=os_failure(error))
                     report.running = False
                     return
-            before = report.position
+            before, began = report.position, core.clock.monotonic()
             self._compare(report, min(before + _STEP_BYTES, report.end))
             if not self._slowly:
                 await trio.lowlevel.checkpoint()
@@ -284,8 +291,11 @@ class Integrity:
             if not rate:  # set to 0 meanwhile
                 report.running = False
                 return
-            await core.clock.sleep((report.position - before) / rate)
+            took = core.clock.monotonic() - began
+            await core.clock.sleep(max((report.position - before) / rate, took / _SHARE))
         await self._place(report)
+        await self._mend_index()
+        report.entries = self._index.mended
         if not report.damaged and report.begin <= core.segments.min_offset:
             core.trusted_from = min(core.trusted_from, report.begin)
         report.running = False
@@ -313,12 +323,11 @@ class Integrity:
             if after > report.end:
                 break
             is_placed = self._agreement.settle(head)
-            if is_placed is None:
-                is_placed = not self._agreement.is_misplaced(head)
-                if is_placed and len(self._unplaced) < _UNPLACED_MAX:
-                    self._unplaced.append(head)
-            if is_placed:
+            is_good = not self._agreement.is_misplaced(head) if is_placed is None else is_placed
+            if is_good and self._index.agrees(head):
                 report.records += 1
+                if is_placed is None and len(self._unplaced) < _UNPLACED_MAX:
+                    self._unplaced.append(head)
             else:
                 walk.holes.append((head.physical_offset, after))
             report.position = after
@@ -338,6 +347,17 @@ class Integrity:
             self.note(place[0])
             if len(report.damaged) < DAMAGE_MAX:
                 report.damaged.append(place)
+
+    async def _mend_index(self) -> None:
+        """Compare the rest of the index, when each entry has been compared with its record."""
+        clock = self._core.clock
+        began = clock.monotonic()
+        for _ in self._index.mending_links():
+            if self._slowly:
+                await clock.sleep((clock.monotonic() - began) / _SHARE)
+            else:
+                await trio.lowlevel.checkpoint()
+            began = clock.monotonic()
 
     async def _place(self, report: ScrubReport) -> None:
         """Find records that say the wrong topic: a queue of another one has a unit for them."""

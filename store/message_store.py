@@ -27,6 +27,7 @@ from understudy.store.deletions import Deletion, LivingTopics
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
 from understudy.store.hiding import hide_after
+from understudy.store.index_scrub import IndexScrub
 from understudy.store.integrity import Integrity, ScrubReport
 from understudy.store.light_writer import LightWriter
 from understudy.store.lookup import Lookup
@@ -77,7 +78,7 @@ class MessageStore:
         self._writer = (LightWriter if core.config.light_queues else Writer)(core, self._dispatcher)
         self._batch_writer = BatchWriter(core, self._dispatcher, self._writer)
         agreement = Agreement(core, self._dispatcher)
-        self._integrity = Integrity(core, agreement)
+        self._integrity = Integrity(core, agreement, IndexScrub(core, self._dispatcher))
         self._queue_repair = QueueRepair(core, self._dispatcher, self._integrity.note)
         self._reader = Reader(core, self._integrity, self._queue_repair)
         self._lookup = Lookup(core, self._dispatcher, agreement, self._integrity)

@@ -76,6 +76,7 @@ class MaintenanceAdmin:
             "position": report.position,
             "records": report.records,
             "units": report.units,
+            "entries": report.entries,
             "damaged": [list(place) for place in report.damaged],
             "firstHole": store.hole if store.hole is not None else -1,
             "running": report.running,

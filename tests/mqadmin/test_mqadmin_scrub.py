@@ -30,7 +30,8 @@ def test_a_scrub_tells_what_it_compared_and_found() -> None:
                 await shell(cluster, f"scrub -b {address} -s")
             # given a whole log
             printed = await shell(cluster, f"scrub -b {address}")
-            assert "#State\tfinished\n#Whole messages\t5\n#Units entered again\t0\n#Damaged places\t0\n" in printed
+            assert "#State\tfinished\n#Whole messages\t5\n#Units entered again\t0\n" in printed
+            assert "#Index entries written anew\t0\n#Damaged places\t0\n" in printed
             # when a byte of a body rots
             disk = cluster.host("c1").disk
             at = disk.read(LOG).index(b"body 2")

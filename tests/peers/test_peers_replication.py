@@ -18,7 +18,7 @@ from mixed_groups import (
     send,
 )
 from peer_processes import JAVA, OURS, AdminConsole
-from peer_requests import await_true, table
+from peer_requests import ask, await_true, table
 
 from understudy.remoting.codes import RequestCode
 from understudy.testkit.port_blocks import PortBlocks
@@ -108,3 +108,66 @@ def test_a_slave_that_was_away_resumes_where_its_log_ends(pairs: dict[str, Mixed
         check_same_messages(pair, topic)
     else:
         assert table(pair.slave, RequestCode.GET_BROKER_HA_STATUS)["haClientRuntimeInfo"]["maxOffset"] > before
+
+
+def delete_topic(pair: MixedGroup, topic: str) -> None:
+    assert ask(pair.master, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}).code == 0
+
+
+def knows(address: str, topic: str) -> bool:
+    return topic in table(address, RequestCode.GET_ALL_TOPIC_CONFIG)["topicConfigTable"]
+
+
+def has_group(address: str, group: str) -> bool:
+    return group in table(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
+
+
+def end_of(address: str, topic: str) -> int:
+    """Return the queue offset behind the last message of the first queue; 0 where there is none."""
+    answer = ask(address, RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"})
+    return int((answer.ext or {}).get("offset", "0"))
+
+
+@pytest.mark.slow
+@pytest.mark.covers("SL-01")
+def test_our_slave_deletes_what_a_java_master_deleted(pairs: dict[str, MixedGroup]) -> None:
+    pair = pairs[JAVA]
+    gone, again, away, renewed = names = [f"deleted-{number}" for number in range(4)]
+    # given topics with messages, and a group with an offset, which our slave has, too
+    for topic in names:
+        send(pair, topic, 3)
+    make_group(pair, gone, 2)
+    await_true(functools.partial(caught_up, pair), 60, "the slave has the master's log")
+    await_true(lambda: all(knows(pair.slave, topic) for topic in names), 30, "the slave knows the topics")
+    await_true(lambda: committed(pair.slave, gone) == 2, 30, "the slave knows the offset")
+    # when the master deletes them, and one of them is made again
+    assert (
+        ask(pair.master, RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "readers", "cleanOffset": "true"}).code
+        == 0
+    )
+    for topic in (gone, again):
+        delete_topic(pair, topic)
+    send(pair, again, 2)
+    # then they are gone at the slave, queues and offsets with them
+    await_true(lambda: not knows(pair.slave, gone), 60, "the slave deletes the topic")
+    await_true(lambda: not has_group(pair.slave, "readers"), 60, "the slave deletes the group")
+    assert (0, False) == (end_of(pair.slave, gone), has_group(pair.master, "readers"))
+    assert committed(pair.slave, gone) is None
+    # and the new life of one has its own messages only
+    await_true(functools.partial(caught_up, pair), 60, "the slave has the master's log")
+    await_true(lambda: end_of(pair.slave, again) == end_of(pair.master, again), 60, "the slave has the new queue")
+    check_same_messages(pair, again)
+    # when it dies, and the master goes on deleting meanwhile
+    pair.servers[1].kill()
+    delete_topic(pair, away)
+    delete_topic(pair, renewed)
+    send(pair, renewed, 1)
+    pair.servers[1].start().await_boot()
+    # then nothing of it comes back
+    await_true(functools.partial(caught_up, pair), 90, "the slave has what it missed")
+    await_true(lambda: not knows(pair.slave, away), 60, "the slave deletes what was deleted while it was away")
+    assert [0, 0] == [end_of(pair.slave, topic) for topic in (gone, away)]
+    assert not knows(pair.slave, gone)
+    for topic in (again, renewed):
+        assert end_of(pair.slave, topic) == end_of(pair.master, topic) > 0
+        check_same_messages(pair, topic)
