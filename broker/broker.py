@@ -31,6 +31,9 @@ from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import host_bytes
 from understudy.broker.locks import QueueLocks
+from understudy.broker.logical.forwards import LANE as LOGICAL_LANE
+from understudy.broker.logical.forwards import Forwards
+from understudy.broker.logical.pulls import LogicalPulls
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import exporter_of
 from understudy.broker.name_server_heartbeats import NameServerHeartbeats
@@ -69,6 +72,7 @@ from understudy.broker.transactions.service import Transactions
 from understudy.format import names
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Lane
 from understudy.runtime.world import World
 from understudy.security.opening import gate_of
 from understudy.store.deletions import Deletion
@@ -96,7 +100,8 @@ class Broker:
         topics, groups, offsets, broadcasts, producers, consumers, locks, hold, stats, schedule_progress: the tables.
         conditions, consumer_filters: of subscriptions that are no set of tags: compiled ones, and the record of them.
         arrivals: who is told of messages that became readable.
-        queue_mappings: static topics, as the master answered them.
+        queue_mappings: which topics are static, and where their queues lie.
+        forwards: asks other groups for what static topics have there.
         request_modes: how groups consume topics.
         gate: what requests must pass, with the users; ``None`` where they need no signature.
         tables: those of them that travel between replicas.
@@ -150,7 +155,8 @@ class Broker:
         self.sync_flush = keys.flush_disk_type == "SYNC_FLUSH"
         self.topics = TopicTable(now_ms)
         self.groups = GroupTable(now_ms)
-        self.catalog = Catalog(self.topics, self.groups)
+        self.queue_mappings = QueueMappings(now_ms)
+        self.catalog = Catalog(self.topics, self.groups, self.queue_mappings)
         self.groups.auto_create = lambda: config.auto_create_subscription_group
         self.groups.create_system = lambda: config.enable_create_sys_group
         self.topics.light_queues = self.groups.light_queues = keys.enable_lmq
@@ -173,7 +179,6 @@ class Broker:
         self.stats = BrokerStatistics(world.clock, config.broker_cluster_name)
         self.stats.light_together = lambda: keys.enable_lmq and not config.enable_lmq_stats
         self.schedule_progress = ScheduleProgress(now_ms, config.delay_offset_update_version_step)
-        self.queue_mappings = QueueMappings(now_ms)
         self.own_log = OwnLog(world.clock, store, self.replication, keys)
         self.timing = TimerService(world, store, keys, self.own_log, self._delivered)
         self.timer = self.timing.timer
@@ -189,6 +194,7 @@ class Broker:
         self.persistence = Persistence(world)
         self.tables = tables_of(self)
         self.topics.on_change.append(self._topics_changed)
+        self.queue_mappings.on_change.append(self._mappings_changed)
         self.tables.topics.on_gone.append(self.forget_topic)
         self.tables.topics.on_deletions.append(self.learn_deletions)
         self.history = HistoryKeeper(store, self.tables, self.persistence, world.random)
@@ -212,6 +218,7 @@ class Broker:
             options,
             self.identity,
             self.topics,
+            self.queue_mappings,
             client,
             self.presence,
             self.replication.follow,
@@ -264,7 +271,9 @@ class Broker:
         self.send = SendProcessor(send_parts(self), Admission(admission_parts(self)))
         subscriptions = Subscriptions(world.clock, self.groups, self.subscribers)
         broadcasting = BroadcastPulls(config, store, self.consumers, self.broadcasts)
-        self.pull = PullProcessor(pull_parts(self), subscriptions, broadcasting)
+        self.forwards = Forwards(self.node, client, lambda: self.registration.name_servers)
+        logical = LogicalPulls(self.node, self.queue_mappings, self.forwards, self.logical_lane)
+        self.pull = PullProcessor(pull_parts(self), subscriptions, broadcasting, logical)
         self.members = MemberProcessor(member_parts(self))
         self.hold.answer = self.pull.again
         register_handlers(self)
@@ -325,6 +334,7 @@ class Broker:
             topic: its name.
             deletion: where a master deleted it; here and now when that is unknown.
         """
+        self.queue_mappings.remove(topic)
         self.offsets.remove_topic(topic)
         self.pops.forget_topic(topic)
         if deletion is None:
@@ -338,6 +348,14 @@ class Broker:
         self.store.declare_batch_topics(
             [row.name for row in rows if row.attributes and has_batch_queues(row.attributes)]
         )
+
+    def _mappings_changed(self) -> None:
+        for topic in self.queue_mappings.table:
+            self.wake_topic(topic)  # who waits there may have to go on elsewhere
+
+    def logical_lane(self) -> Lane:
+        """Return where requests for logical queues wait for other groups."""
+        return self.server.lane(LOGICAL_LANE)
 
     def learn_deletions(self, deletions: Mapping[str, Deletion]) -> None:
         """Delete the former lives of topics that the master deleted, also of those that were made again since."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from understudy.broker import admin
 from understudy.broker.first_read_questions import FirstReadAnswers
+from understudy.broker.logical.offsets import LogicalOffsets
 from understudy.broker.parts import (
     end_transaction_parts,
     lock_parts,
@@ -63,7 +64,13 @@ def register_handlers(broker: Broker) -> None:
         FirstReadAnswers(broker.identity, broker.offsets),
         broker.members,
         EndTransactionProcessor(end_transaction_parts(broker)),
-        OffsetProcessor(offset_parts(broker)),
+        LogicalOffsets(
+            broker.node,
+            broker.queue_mappings,
+            broker.forwards,
+            broker.logical_lane,
+            OffsetProcessor(offset_parts(broker)),
+        ),
         LockProcessor(lock_parts(broker)),
     ):
         processor.register(server)

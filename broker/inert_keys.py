@@ -57,7 +57,7 @@ _GROUPS: dict[str, str] = {
         enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked""",
     _READ: "maxConsumeQueueScan pullBatchMaxMessageCount travelCqFileNumWhenGetMessage",
     _INDEX: "indexFileReadEnable indexFileWriteEnable messageIndexSafe",
-    _OUTGOING: "channelNotActiveInterval clientChannelMaxIdleTimeSeconds connectTimeoutMillis forwardTimeout",
+    _OUTGOING: "channelNotActiveInterval clientChannelMaxIdleTimeSeconds connectTimeoutMillis",
     _CONTAINER: "isBrokerContainer isInBrokerContainer",
     _THREADS: """
         ackMessageThreadPoolNums asyncSendEnable batchDispatchRequestThreadPoolNums

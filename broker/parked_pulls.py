@@ -38,6 +38,7 @@ _NEEDED_LATER = (
     "subVersion",
     "requestSource",
     "proxyFrowardClientId",
+    "lo",
 )
 
 

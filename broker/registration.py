@@ -17,6 +17,7 @@ from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.name_servers import NameServers
 from understudy.broker.presence import Presence
+from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.registering import (
     MANY_TOPICS,
     Action,
@@ -67,6 +68,7 @@ class Registration:
         options: read anew for each registration, so that a changed ``namesrvAddr`` counts at once.
         identity: who the broker is.
         topics: what it has.
+        mappings: which of its topics are static.
         client: connections to name servers.
         presence: whether name servers may be told of the broker.
         learn_master: takes the master's address and HA address that a name server answered (``None``: none).
@@ -86,6 +88,7 @@ class Registration:
         options: BrokerOptions,
         identity: Identity,
         topics: TopicTable,
+        mappings: QueueMappings,
         client: RemotingClient,
         presence: Presence,
         learn_master: Callable[[str | None, str | None], None],
@@ -98,7 +101,7 @@ class Registration:
         self._client = client
         self._presence = presence
         self._learn_master = learn_master
-        self.requests = RegistrationRequests(world.clock, options, identity, topics, acts_for_master)
+        self.requests = RegistrationRequests(options, identity, topics, mappings, acts_for_master)
         broker = options.broker
         self.servers = NameServers(
             world,

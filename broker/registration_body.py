@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from understudy.broker.topics import TopicConfig
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import Rows, dump_pieces, dumps
+from understudy.format.static_topics import TopicMapping
 
 _INT = struct.Struct(">i")
 
 
 def registration_pieces(
-    rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int, now_ms: int
+    rows: Iterable[TopicConfig],
+    version: DataVersion,
+    perm_mask: int,
+    static: Iterable[TopicMapping],
+    static_version: DataVersion,
 ) -> Iterator[bytes]:
     """Return the plain body of REGISTER_BROKER, piece by piece.
 
@@ -22,24 +27,31 @@ def registration_pieces(
         rows: the topics to tell of.
         version: version of the whole topic table.
         perm_mask: permissions of the broker; topics have no others.
-        now_ms: version of the (empty) table of static topics.
+        static: mappings of those of the topics that are static.
+        static_version: version of the whole table of static topics.
     """
     return dump_pieces(
         {
             "filterServerList": [],
             "topicConfigSerializeWrapper": {
                 "dataVersion": version.to_json(),
-                "mappingDataVersion": DataVersion(timestamp=now_ms).to_json(),
+                "mappingDataVersion": static_version.to_json(),
                 "topicConfigTable": Rows((row.name, row.to_json(perm_mask)) for row in rows),
                 "topicQueueMappingDetailMap": {},
-                "topicQueueMappingInfoMap": {},
+                "topicQueueMappingInfoMap": {mapping.topic: mapping.info() for mapping in static},
             },
         }
     )
 
 
-def compressed_body(rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int) -> bytes:
-    """Return the compressed body of REGISTER_BROKER; it cannot tell of order and system flags of topics."""
+def compressed_body(
+    rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int, static: Collection[TopicMapping]
+) -> bytes:
+    """Return the compressed body of REGISTER_BROKER; it cannot tell of order and system flags of topics.
+
+    Args:
+        rows, version, perm_mask, static: as for :func:`registration_pieces`.
+    """
     import json  # few name servers are told so, and every other start would import it
 
     def sized(data: bytes) -> bytes:
@@ -53,5 +65,6 @@ def compressed_body(rows: Iterable[TopicConfig], version: DataVersion, perm_mask
             + json.dumps(row.attributes, separators=(",", ":"))
         )
         parts.append(sized(text.encode()))
-    parts += [sized(b"[]"), _INT.pack(0)]
+    parts += [sized(b"[]"), _INT.pack(len(static))]
+    parts += [sized(dumps(mapping.info())) for mapping in static]
     return zlib.compress(b"".join(parts), 9)

@@ -10,50 +10,52 @@ from collections.abc import Callable, Generator, Iterable
 
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
+from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.registration_body import compressed_body, registration_pieces
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format import names
 from understudy.format.json_dialect import dumps, join_in_steps
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
-from understudy.runtime.clock import Clock
 
 
 class RegistrationRequests:
     """Writes the requests of one broker, each from what is true at that moment.
 
     Args:
-        clock: what time it is.
         options: read anew for each request.
         identity: who the broker is.
         topics: what it has.
+        mappings: which of its topics are static.
         acts_for_master: whether slaves may be shown in the place of their master, as far as this broker goes.
     """
 
     def __init__(
         self,
-        clock: Clock,
         options: BrokerOptions,
         identity: Identity,
         topics: TopicTable,
+        mappings: QueueMappings,
         acts_for_master: Callable[[], bool],
     ) -> None:
-        self._clock = clock
         self._options = options
         self._identity = identity
         self._topics = topics
+        self._mappings = mappings
         self._acts_for_master = acts_for_master
 
     def registering(self, rows: Iterable[TopicConfig]) -> Generator[None, None, Command]:
         """Return the registration of the broker with *rows*, in steps; rows and version are those of the first step."""
         broker, identity = self._options.broker, self._identity
         listed, version, mask = list(rows), self._topics.version, self._perm_mask()
+        mapped, mapped_version = self._mappings.table, self._mappings.version
+        static = [mapped[row.name] for row in listed if row.name in mapped] if mapped else []
         yield
         compressed = broker.compressed_register
         if compressed:
-            body = compressed_body(listed, version, mask)
+            body = compressed_body(listed, version, mask, static)
         else:
-            body = yield from join_in_steps(registration_pieces(listed, version, mask, self._clock.wall_ms()))
+            body = yield from join_in_steps(registration_pieces(listed, version, mask, static, mapped_version))
         ext = {
             "brokerName": identity.name,
             "brokerAddr": identity.address,

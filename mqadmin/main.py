@@ -23,6 +23,7 @@ from understudy.security.tls import ClientFiles
 _MODULES = (
     "clusters",
     "topics",
+    "static_topics",
     "groups",
     "members",
     "progress",

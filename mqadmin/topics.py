@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from understudy.format.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from understudy.mqadmin import static_topics
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import UsageError, flag, needed, value
 from understudy.mqadmin.text import front, map_text, millis_text, permission_text
@@ -256,6 +257,8 @@ async def topic_status(context: Context) -> Any:
     if "c" in context.values:
         addresses = (await cluster.cluster_info(context.session)).masters_of(context.values["c"])
     stats = await topics.topic_stats(context.session, context.values["t"], addresses)
+    if (await context.session.fresh_route(context.values["t"])).leaders:
+        stats.queues.update(await static_topics.logical_queues(context, stats.queues))
     context.output.line(_STATUS_ROW % ("#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated"))
     rows = []
     for queue in sorted(stats.queues):

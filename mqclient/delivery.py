@@ -40,6 +40,7 @@ TRY_ANOTHER = frozenset(
         ResponseCode.NO_BUYER_ID,
         ResponseCode.NOT_IN_CURRENT_UNIT,
         ResponseCode.GO_AWAY,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,  # Java's producer learns of a moved queue by the next look at its route
     }
 )
 
@@ -63,6 +64,7 @@ class Course:
         last_error: why it did not store the message.
         stored: what the last broker that stored it said.
         doubtful: whether the topic's route is to be asked for before another attempt.
+        moved: whether another group takes messages for the queue that was tried last.
     """
 
     message: Message
@@ -79,6 +81,7 @@ class Course:
     last_error: Exception | None = None
     stored: Stored | None = None
     doubtful: bool = False
+    moved: bool = False
 
     def end(self) -> Stored:
         """Return what was stored last when no more brokers are asked, or raise why nothing was."""
@@ -217,6 +220,8 @@ class Delivery:
         while course.asked < course.attempts:
             if course.doubtful:
                 course.doubtful = False
+                if course.moved and course.asked > 1:  # the route was asked for too early
+                    await self._clock.sleep(self._session.options.route_retry_ms / 1000)
                 await self._session.renew_route(course.message.topic)
             if course.limit_ms <= (self._clock.monotonic() - course.began) * 1000:
                 break
@@ -278,7 +283,8 @@ class Delivery:
             if error.code in TRY_ANOTHER:
                 self._health.failed(target.broker_name, now)
                 course.last_error = error
-                course.doubtful = not self._has_others(target)  # perhaps its group has another master by now
+                course.moved = error.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+                course.doubtful = course.moved or not self._has_others(target)  # its group may have another master
                 return last and not course.doubtful
             self._health.sent(target.broker_name, (now - course.started) * 1000, now)
             raise

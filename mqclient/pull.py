@@ -160,6 +160,11 @@ def pull_result(wanted: PullRequest, answer: Command, address: str) -> PullResul
         for message in messages:
             if message.damage and not message.stored_topic:  # not even that can be read
                 message.topic = message.stored_topic = wanted.queue.topic
+        if "offsetDelta" in header:  # a queue of a static topic: records say where they lie
+            shift = int(header["offsetDelta"])
+            for message in messages:
+                message.queue_offset += shift
+                message.queue_id = wanted.queue.queue_id
         if wanted.subscription.tags:
             accepts = wanted.subscription.accepts
             messages = [message for message in messages if message.damage or accepts(message.tags)]

@@ -153,6 +153,8 @@ class Pulling:
             await self.session.send_heartbeat(address)
         elif error.code in _HEARTBEAT_CURES:
             await self.session.send_heartbeat(address)
+        elif error.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+            await self.session.renew_route(assigned.queue.topic)
 
     async def _take_unusual(self, assigned: AssignedQueue, result: PullResult) -> None:
         if result.status is not PullStatus.OFFSET_ILLEGAL:

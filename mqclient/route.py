@@ -49,12 +49,22 @@ class QueueGroup:
 
 @attrs.frozen
 class TopicRoute:
-    """The route of one topic (TopicRouteData.java)."""
+    """The route of one topic (TopicRouteData.java).
+
+    Attributes:
+        topic: its name.
+        brokers: the groups that have it.
+        queue_groups: how many queues each of them has.
+        order_config: ``group:queues`` separated by semicolons, where an operator fixed them.
+        leaders: of a static topic, by the id of each of its logical queues the group that leads it now. Clients name
+            such a queue by that group and the logical id; none else can be named.
+    """
 
     topic: str
     brokers: Mapping[str, BrokerAddresses]
     queue_groups: tuple[QueueGroup, ...]
     order_config: str | None = None
+    leaders: Mapping[int, str] = attrs.field(factory=dict)
 
     @functools.cached_property
     def write_queues(self) -> tuple[MessageQueue, ...]:
@@ -66,6 +76,12 @@ class TopicRoute:
                 if count.isdecimal()  # whatever an operator has stored there
                 for number in range(int(count))
             )
+        if self.leaders:
+            return tuple(
+                MessageQueue(self.topic, name, number)
+                for number, name in sorted(self.leaders.items())
+                if name in self.brokers and self.brokers[name].master
+            )
         return tuple(
             MessageQueue(self.topic, group.broker_name, number)
             for group in self.queue_groups
@@ -76,6 +92,8 @@ class TopicRoute:
     @functools.cached_property
     def read_queues(self) -> tuple[MessageQueue, ...]:
         """The queues that can be consumed, sorted."""
+        if self.leaders:
+            return tuple(sorted(MessageQueue(self.topic, name, number) for number, name in self.leaders.items()))
         return tuple(
             sorted(
                 MessageQueue(self.topic, group.broker_name, number)
@@ -103,7 +121,18 @@ def parse_route(topic: str, body: Mapping[str, Any]) -> TopicRoute:
         for data in body.get("queueDatas") or ()
     ]
     groups.sort(key=lambda group: group.broker_name)
-    return TopicRoute(topic, brokers, tuple(groups), body.get("orderTopicConf") or None)
+    leaders = _leaders(body.get("topicQueueMappingByBroker") or {})
+    return TopicRoute(topic, brokers, tuple(groups), body.get("orderTopicConf") or None, leaders)
+
+
+def _leaders(mappings: Mapping[str, Mapping[str, Any]]) -> dict[int, str]:
+    """Return who leads each logical queue of a static topic: of those who say so, the one with the newest mapping."""
+    newest: dict[int, tuple[int, str]] = {}
+    for name, info in mappings.items():
+        claim = int(info.get("epoch") or 0), str(info.get("bname") or name)
+        for global_id in info.get("currIdMap") or ():
+            newest[int(global_id)] = max(newest.get(int(global_id), claim), claim)
+    return {global_id: name for global_id, (_, name) in newest.items()}
 
 
 def for_new_topic(topic: str, template: TopicRoute, queue_limit: int) -> TopicRoute:

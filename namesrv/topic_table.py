@@ -92,8 +92,19 @@ class TopicTable:
         for item in taken:
             self.put(topic, item)
 
-    def delete(self, topic: str, group_names: Iterable[str] | None = None) -> None:
-        """Forget *topic*, altogether or on some groups; unknown ones are fine."""
+    def delete(self, topic: str, group_names: Collection[str] | None = None) -> None:
+        """Forget *topic*, altogether or on some groups, and how it was mapped there; unknown ones are fine.
+
+        Differs because the reference keeps the mapping: clients would look for the queues of a topic that is made again
+        where those of the deleted one were.
+        """
+        mapped = self.mappings.get(topic)
+        if mapped is not None:
+            for name in list(mapped) if group_names is None else [each for each in group_names if each in mapped]:
+                del mapped[name]
+                self.revision += 1
+            if not mapped:
+                del self.mappings[topic]
         if group_names is not None:
             for name in group_names:
                 self._drop(topic, name)

@@ -152,6 +152,7 @@ JSON = Reading(_read_json)
 JSON_BODIES = frozenset(
     {
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
         RequestCode.HEART_BEAT,
         RequestCode.CHECK_CLIENT_CONFIG,
         RequestCode.LOCK_BATCH_MQ,

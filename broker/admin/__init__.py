@@ -22,6 +22,7 @@ from understudy.broker.admin import (
     reset,
     roles,
     runtime,
+    static_topics,
     stuck_decisions,
     stuck_work,
     topic_changes,
@@ -41,6 +42,7 @@ def register_all(broker: Broker, server: RemotingServer) -> None:
     for module in (
         topics,
         topic_changes,
+        static_topics,
         groups,
         configuration,
         runtime,

@@ -94,9 +94,17 @@ class TopicSaves:
         await self.persistence.save("topics")
         await self.registration.settled()
 
+    async def mapped(self) -> None:
+        """Save rows and mappings, and tell of all: the announcement of a topic alone says nothing of its mapping."""
+        await self.persistence.save("queue mappings")
+        await self.persistence.save("topics")
+        self.registration.trigger()
+        await self.registration.settled()
+
     async def deleted(self) -> None:
         """Save that rows are gone, with all that belongs to them."""
         await self.persistence.save("topics")
+        await self.persistence.save("queue mappings")
         await self.store.save_deletions()
         await self.persistence.save("offsets")
         await self.registration.settled()
@@ -234,7 +242,7 @@ class TopicChanges:
 
     def _altered(self, row: TopicConfig, changes: dict[str, str], known: TopicConfig | None) -> TopicConfig:
         """Return *row* with the attributes of *known* after *changes*. Raises CommandError."""
-        _check_row(row)
+        check_row(row)
         if changes.get("+message.type") == "MIXED" and not self._parts.config.enable_mixed_message_type:
             raise CommandError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         current = None if known is None else known.attributes
@@ -270,7 +278,8 @@ class TopicDeletion:
         return response(command)
 
 
-def _check_row(row: TopicConfig) -> None:
+def check_row(row: TopicConfig) -> None:
+    """Refuse a row whose numbers no topic may have. Raises :class:`CommandError`."""
     if row.filter_type not in (SINGLE_TAG, MULTI_TAG):
         remark = f"topicFilterType = [{row.filter_type}] value invalid"
         raise CommandError(ResponseCode.SYSTEM_ERROR, remark)

@@ -18,7 +18,7 @@ from understudy.format.json_dialect import ObjectKey, Rows
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
-from understudy.remoting.fields import required
+from understudy.remoting.fields import optional_bool, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace
 from understudy.runtime.world import World
@@ -121,12 +121,16 @@ class TopicList:
             return await long_json_answer(command, body, pace, ext=total)
 
     def get(self, connection: Connection, command: Command) -> Command:
-        """Return one topic (351)."""
+        """Return one topic, with its mapping if that is asked for (351)."""
         topic = required(command, "topic")
         row = self._parts.topics.get(topic)
         if row is None:
             raise unknown_topic(topic, "No topic in this broker. topic: {topic}")
-        return json_answer(command, row.to_json())
+        body = row.to_json()
+        mapping = self._parts.queue_mappings.table.get(topic)
+        if mapping is not None and optional_bool(command, "lo"):
+            body["mappingDetail"] = mapping.to_json()
+        return json_answer(command, body)
 
     def system_topics(self, connection: Connection, command: Command) -> Command:
         """List the topics that belong to the system (305)."""

@@ -13,6 +13,7 @@ from understudy.broker.commit_bounds import commit_refusal
 from understudy.broker.conditions import NotCompiledError
 from understudy.broker.first_reads import ANSWER_MS
 from understudy.broker.groups import GroupConfig
+from understudy.broker.logical.pulls import LogicalPulls
 from understudy.broker.node import Node
 from understudy.broker.parked_pulls import ParkedPull, Wanted
 from understudy.broker.processors.pull_broadcast import BroadcastPulls
@@ -84,9 +85,12 @@ class PullProcessor:
         parts: of the broker.
         subscriptions: finds out what pulls want.
         broadcasts: follows broadcasting members.
+        logical: answers for the queues of static topics.
     """
 
-    def __init__(self, parts: PullParts, subscriptions: Subscriptions, broadcasts: BroadcastPulls) -> None:
+    def __init__(
+        self, parts: PullParts, subscriptions: Subscriptions, broadcasts: BroadcastPulls, logical: LogicalPulls
+    ) -> None:
         node, waits = parts.node, parts.waits
         self._config = node.options.broker
         self._store_config = node.options.store
@@ -101,6 +105,7 @@ class PullProcessor:
         self._subscriptions = subscriptions
         self._consumers, self._conditions = subscriptions.consumers, subscriptions.conditions
         self._broadcasts = broadcasts
+        self._mapped, self._logical = parts.catalog.mappings.table, logical
 
     def register(self, server: RemotingServer) -> None:
         """Answer the pull codes at *server*."""
@@ -137,7 +142,9 @@ class PullProcessor:
         *,
         stood: int | None = None,
         known: Wanted = None,
+        asked: Command | None = None,
     ) -> list[Buffer] | None:
+        """Answer a pull, or park it, or *asked* in its place: the pull of a logical queue of which it reads a piece."""
         ext = command.ext
         try:
             group = ext["consumerGroup"]  # type: ignore[index]  # an absent header is explained below
@@ -149,6 +156,12 @@ class PullProcessor:
         except (KeyError, TypeError, ValueError):
             raise explain(command) from None
         assert ext is not None
+        if self._mapped and topic in self._mapped and ext.get("lo") != "false":
+            return self._logical.pull(
+                connection,
+                command,
+                lambda piece: self._pull(connection, piece, may_wait, stood=stood, known=known, asked=command),
+            )
         config = self._config
         if not config.slave_read_enable and self._identity.role.is_slave:
             raise CommandError(
@@ -189,14 +202,14 @@ class PullProcessor:
             if may_wait and sys_flag & COMMIT_OFFSET:
                 self._commit(ext, group, topic, queue_id, self._store.max_queue_offset(topic, queue_id), stood)
             if may_wait and sys_flag & SUSPEND:
-                self._waits.park(connection, command, ext, topic, queue_id, filtered)
+                self._waits.park(connection, asked or command, ext, topic, queue_id, filtered)
                 return None
             low, high = self._store.min_queue_offset(topic, queue_id), self._store.max_queue_offset(topic, queue_id)
             answer = _EXT % (row.broker_id, row.sys_flag, offset, high, low, topic_row.sys_flag)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ISOLATED)]
         if self._first_reads.active and self._first_reads.must_wait(group, topic, queue_id, offset):
             if may_wait and stood is None:
-                parked = ParkedPull(connection, command, filtered, held_bytes(command))
+                parked = ParkedPull(connection, asked or command, filtered, held_bytes(command))
                 parked.stood = self._offsets.query(group, topic, queue_id)
                 self._waits.keep(parked, (topic, queue_id), ANSWER_MS)
                 return None
@@ -256,7 +269,7 @@ class PullProcessor:
         self._stats.get_missed += 1
         code = _code_of(status, offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and sys_flag & SUSPEND:
-            self._waits.park(connection, command, ext, topic, queue_id, filtered)
+            self._waits.park(connection, asked or command, ext, topic, queue_id, filtered)
             return None
         if (
             code == ResponseCode.PULL_OFFSET_MOVED
@@ -267,7 +280,8 @@ class PullProcessor:
                 # The master knows better: this slave does not have it yet, or never had it, when it got the end of the
                 # log only. Differs because the reference answers at once and the client, whose route may show no master
                 # but this slave, asks for the same place again thousands of times a second.
-                self._waits.park(connection, command, ext, topic, queue_id, filtered, self._waits.behind_ms)
+                waits = self._waits
+                waits.park(connection, asked or command, ext, topic, queue_id, filtered, waits.behind_ms)
                 return None
             code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, row.broker_id
         answer = _EXT % (

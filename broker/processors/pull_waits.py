@@ -79,7 +79,7 @@ class PullWaits:
             wait_ms = self.config.short_polling_time_mills
         if most_ms is not None:
             wait_ms = min(wait_ms, most_ms)
-        command, size = only_needed(command, ext)
+        command, size = only_needed(command, command.ext or ext)
         self.keep(ParkedPull(connection, command, wanted, size), (topic, queue_id), wait_ms)
 
     def keep(self, parked: ParkedPull, queue: TopicQueue, wait_ms: int) -> None:

@@ -12,11 +12,10 @@ from understudy.broker.commit_bounds import commit_refusal
 from understudy.broker.node import Node
 from understudy.broker.presence import Presence
 from understudy.broker.replicated.offsets import ReplicatedOffsets
-from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
-from understudy.remoting.server import RemotingServer
 from understudy.store.message_store import MessageStore
 
 
@@ -40,22 +39,13 @@ class OffsetParts:
 
 
 class OffsetProcessor:
-    """Handlers of the offset codes of one broker."""
+    """Handlers of the offset codes of one broker, for ordinary queues."""
 
     def __init__(self, parts: OffsetParts) -> None:
         self._parts = parts
         self._config = parts.node.options.broker
         self._store = parts.store
         self._offsets = parts.offsets.table
-
-    def register(self, server: RemotingServer) -> None:
-        """Answer the offset codes at *server*."""
-        server.register(RequestCode.QUERY_CONSUMER_OFFSET, self.query)
-        server.register(RequestCode.UPDATE_CONSUMER_OFFSET, self.update)
-        server.register(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search)
-        server.register(RequestCode.GET_MAX_OFFSET, self.maximum)
-        server.register(RequestCode.GET_MIN_OFFSET, self.minimum)
-        server.register(RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest)
 
     def query(self, connection: Connection, command: Command) -> Command:
         """Answer where a group goes on in a queue."""

@@ -133,6 +133,8 @@ class SendProcessor:
         plan = self._plans.get(topic)
         if plan is None or not plan.ordinary:
             plan = self.admission.admit(ext, topic)
+            if plan.led is not None:
+                queue_id = plan.led.queue_of(queue_id, self._random)
         if queue_id >= plan.queue_limit:
             raise self.admission.refused(
                 ResponseCode.INVALID_PARAMETER,
@@ -192,6 +194,8 @@ class SendProcessor:
             stored_topic, stored_queue, sys_flag, pairs = self.admission.rewrite(
                 command, plan, topic, queue_id, properties, sys_flag, reconsume_times, now_ms
             )
+            if plan.led is not None and stored_topic != topic:
+                raise self.admission.refuse_later(topic)
             properties = format_properties(pairs)
             common, keys, unique = describe(pairs), pairs.get("KEYS"), pairs["UNIQ_KEY"]
             if stored_topic == names.HALF_TOPIC:
@@ -229,6 +233,8 @@ class SendProcessor:
         self._stored.append((count, queue_id, 1, size))
         if command.flag & ONEWAY_BIT:
             return None
+        if plan.led is not None:
+            queue_id, queue_offset = plan.led.told(queue_id, queue_offset)
         answer = framed(
             layout
             % (

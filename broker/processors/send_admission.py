@@ -14,6 +14,7 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.catalog import Catalog
 from understudy.broker.delay_rules import DelayRules
 from understudy.broker.locks import QueueLocks
+from understudy.broker.logical.led_queues import LedQueues
 from understudy.broker.node import Node
 from understudy.broker.processors import send_header
 from understudy.broker.role import Role
@@ -49,17 +50,18 @@ Count = Callable[[int, int, int], None]
 class TopicPlan:
     """What a send needs to know of its topic, worked out once per change of the topic."""
 
-    __slots__ = ("count", "ordinary", "queue_limit", "row", "sys_flag", "write_queues")
+    __slots__ = ("count", "led", "ordinary", "queue_limit", "row", "sys_flag", "write_queues")
 
-    def __init__(self, row: TopicConfig, count: Count) -> None:
+    def __init__(self, row: TopicConfig, count: Count, led: LedQueues | None = None) -> None:
         self.row = row
         self.count = count
+        self.led = led  # of a static topic
         self.queue_limit = row.queue_limit
         self.write_queues = row.write_queue_nums
         self.sys_flag = MULTI_TAGS_FLAG if row.filter_type == MULTI_TAG else 0
         retry = row.name.startswith(names.RETRY_PREFIX)
         compaction = row.attributes.get("cleanup.policy") == "COMPACTION"
-        self.ordinary = not (retry or row.order or compaction or row.name == names.TIMER_TOPIC)
+        self.ordinary = not (retry or row.order or compaction or row.name == names.TIMER_TOPIC or led is not None)
 
 
 def refusal_of(role: Role, config: BrokerConfig) -> CommandError | None:
@@ -110,6 +112,7 @@ class Admission:
         self.plans: dict[str, TopicPlan] = {}
         self.refusal = refusal_of(node.identity.role, self._config)
         parts.catalog.topics.on_change.append(self._forget_plans)
+        parts.catalog.mappings.on_change.append(self.plans.clear)
 
     def admit(self, ext: dict[str, str], topic: str) -> TopicPlan:
         """Check the topic of a send and make it if need be. Raises :class:`CommandError`."""
@@ -143,7 +146,9 @@ class Admission:
             raise self.refused(ResponseCode.MESSAGE_ILLEGAL, f"{remark}; use another")
         plan = self.plans.get(topic)
         if plan is None:
-            plan = self.plans[topic] = TopicPlan(row, self._parts.stats.topic(topic).add)
+            mapping = self._parts.catalog.mappings.table.get(topic)
+            led = None if mapping is None else LedQueues(mapping)
+            plan = self.plans[topic] = TopicPlan(row, self._parts.stats.topic(topic).add, led)
         return plan
 
     def rewrite(
@@ -204,6 +209,16 @@ class Admission:
             return (*to_half(topic, queue_id, pairs, sys_flag), pairs) if half else (*place, sys_flag, pairs)
         stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, self._parts.delays.levels)
         return stored_topic, stored_queue, sys_flag, pairs
+
+    def refuse_later(self, topic: str) -> CommandError:
+        """Return the refusal of a message for a static topic that would be stored in its queue at a later time.
+
+        Differs because the reference stores it in the queue of today, which readers may have left by then.
+        """
+        remark = (
+            f"static topic {topic} takes no delayed, timed or transactional messages: its queues may move meanwhile"
+        )
+        return self.refused(ResponseCode.MESSAGE_ILLEGAL, remark)
 
     def _settle_kept(self, pairs: dict[str, str]) -> None:
         """Give a message for the timer topic itself a queue that is here; refuse one that says no place or no time.

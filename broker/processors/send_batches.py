@@ -171,6 +171,9 @@ class SendBatches:
                 batch.plan = self._admission.plans.get(batch.plan.row.name) or self._admission.admit(
                     ext, batch.plan.row.name
                 )
+                led = batch.plan.led
+                if led is not None and not led.leads(batch.queue_id):  # it has moved since the last piece
+                    raise led.not_led(int(ext.get("e") or -1))
                 self._sends.begin_receive(now_ms)
                 try:
                     start, offsets, last = self._append(batch, body[begin:end], now_ms)
@@ -190,8 +193,11 @@ class SendBatches:
         """Answer a batch that is stored, or let it wait until it is safe."""
         pairs = parse_properties((command.ext or {}).get("i") or "")
         unique = pairs.get("UNIQ_KEY")
+        queue_id, led = batch.queue_id, batch.plan.led
+        if led is not None:
+            queue_id, first = led.told(queue_id, first)
         answer_ext = self._sends.forms.batch % (
-            batch.queue_id,
+            queue_id,
             b'"transactionId":%b,' % json_dialect.dumps(unique) if unique else b"",
             ids,
             first,

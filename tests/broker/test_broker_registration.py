@@ -17,6 +17,7 @@ from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.broker.identity import Identity
 from understudy.broker.presence import Presence
+from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.registration import Registration
 from understudy.broker.role import Role
 from understudy.broker.topics import TopicConfig, TopicTable
@@ -177,6 +178,7 @@ async def test_whoever_hangs_up_at_each_registration_is_asked_again_after_the_re
         options,
         identity,
         topics,
+        QueueMappings(world.clock.wall_ms),
         client,  # type: ignore[arg-type]  # asked only
         presence,
         lambda address, ha_address: None,

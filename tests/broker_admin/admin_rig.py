@@ -261,7 +261,7 @@ class Rig:
         self.broker.history = SimpleNamespace(value=LogHistory())
         self.broker.sync_flush = False
         self.broker.node = Node(self.broker.identity, options, self.broker.world)
-        self.broker.catalog = Catalog(self.topics, self.groups)
+        self.broker.catalog = Catalog(self.topics, self.groups, self.broker.queue_mappings)
         self.broker.tables = tables_of(self.broker)  # type: ignore[arg-type]  # the parts it uses
         self.broker.forget_topic = MethodType(Broker.forget_topic, self.broker)
         self.server = Handlers()

@@ -44,6 +44,7 @@ SERVED = {
     325: 1,
     361: 1,
     370: 16,
+    513: 29,
     # administration
     12: 1,
     17: 29,
@@ -135,7 +136,6 @@ NOT_SERVED = {
     "removed from the reference's brokers": {13, 301},
     "timer engines": {5001},
     "roles given by a controller": {1008},
-    "static topics": {513},
     "users and permissions, where requests need no signature": {*range(3001, 3011), 960},
 }
 UNSERVED_CODES = set().union(*NOT_SERVED.values())

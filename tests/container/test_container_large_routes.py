@@ -64,7 +64,7 @@ async def assignment(client: NameServer, threads: Noted) -> int:
     config = BrokerConfig(server_load_balancer_enable=False)
     node = Node(cast(Any, None), cast(Any, SimpleNamespace(broker=config)), world(threads))
     queues = ClusterQueues(node, nothing, cast(Any, client), lambda: ["n:1"])
-    admin = AssignmentAdmin(AssignmentParts(node, Catalog(nothing, nothing), nothing, nothing, queues))
+    admin = AssignmentAdmin(AssignmentParts(node, Catalog(nothing, nothing, nothing), nothing, nothing, queues))
     answer = await admin.query(cast(Any, None), request(400, None, b'{"topic":"T","consumerGroup":"g"}'))
     return answer.body.count(b"queueId") // 4
 

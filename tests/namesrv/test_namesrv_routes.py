@@ -144,6 +144,17 @@ def test_a_static_topic_keeps_its_mapping_while_a_group_is_away() -> None:
     assert route.mappings == {"a": mapping}
 
 
+def test_a_static_topic_that_is_deleted_takes_its_mapping_along() -> None:
+    table = RouteTable()
+    for name in ("a", "b"):
+        mapping = MappingInfo("T1", name, "__global__", 7, 4, False, ((0, 0), (1, 1)))
+        table.register(registration(name, mappings=(mapping,)), None, 0)
+    table.topics.delete("T1", ["a", "unknown"])
+    assert table.topics.mappings["T1"].keys() == {"b"}
+    table.topics.delete("T1")
+    assert "T1" not in table.topics.mappings
+
+
 def test_a_zone_keeps_its_own_masters_and_every_slave() -> None:
     # given masters in two zones and a group without a master in the other zone
     table = RouteTable()

@@ -1,0 +1,114 @@
+"""Static topics: make one, or give it another mapping (513).
+
+Source: AdminBrokerProcessor.java (updateAndCreateStaticTopic), TopicQueueMappingManager.java.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from understudy.broker.admin.topic_changes import TopicGuard, TopicSaves, check_row
+from understudy.broker.catalog import Catalog
+from understudy.broker.identity import Identity
+from understudy.broker.topics import SINGLE_TAG, TopicConfig
+from understudy.format.json_dialect import JsonError
+from understudy.format.static_topics import MappingError, TopicMapping, successor
+from understudy.remoting.bodies import json_of
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required_int
+from understudy.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+
+@attrs.frozen
+class StaticTopicParts:
+    """What of a broker is needed to change its static topics.
+
+    Attributes:
+        identity: names, addresses and role.
+        guard: refuses some changes.
+        saves: makes the others durable and known.
+        catalog: the topics, and which of them are static.
+    """
+
+    identity: Identity
+    guard: TopicGuard
+    saves: TopicSaves
+    catalog: Catalog
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Change static topics of *broker* as asked on *server*."""
+    guard = TopicGuard(broker.identity, broker.replication, broker.options.broker, broker.topics)
+    saves = TopicSaves(broker.persistence, broker.store, broker.registration)
+    changes = StaticTopicChanges(StaticTopicParts(broker.identity, guard, saves, broker.catalog))
+    server.register_async(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, changes.update)
+
+
+class StaticTopicChanges:
+    """Handler that maps topics of one broker."""
+
+    def __init__(self, parts: StaticTopicParts) -> None:
+        self._parts = parts
+
+    async def update(self, connection: Connection, command: Command) -> Command:
+        """Create or change a topic and its mapping, both or neither (513).
+
+        Differs because the reference changes the topic also where it refuses the mapping.
+        """
+        parts, name = self._parts, optional(command, "topic") or ""
+        parts.guard.check_name(name)
+        read, write = required_int(command, "readQueueNums"), required_int(command, "writeQueueNums")
+        known = parts.catalog.topics.get(name)
+        row = TopicConfig(
+            name,
+            read,
+            write,
+            required_int(command, "perm"),
+            optional(command, "topicFilterType") or SINGLE_TAG,
+            optional_int(command, "topicSysFlag") or 0,
+            optional_bool(command, "order") or False,
+            {} if known is None else known.attributes,
+        )
+        check_row(row)
+        parts.guard.check_not_slave()
+        mapping = self._mapping(command, row)
+        # The mapping first: nobody may store or read by global ids before it counts.
+        parts.catalog.mappings.put(mapping)
+        parts.catalog.topics.update([row])
+        await parts.saves.mapped()
+        return response(command)
+
+    def _mapping(self, command: Command, row: TopicConfig) -> TopicMapping:
+        """Return the mapping that the topic will have. Raises :class:`CommandError`."""
+        own = self._parts.identity.name
+        try:
+            asked = TopicMapping.from_json(json_of(command), row.name)
+            if asked.topic != row.name or asked.broker_name != own:
+                raise MappingError(
+                    f"a mapping of {asked.topic} for {asked.broker_name} is none of {row.name} for {own}"
+                )
+            if asked.epoch < 0:
+                raise MappingError("the epoch of a mapping must not be negative")
+            known = self._parts.catalog.mappings.table.get(row.name)
+            mapping = successor(known, asked, force=optional_bool(command, "force") or False)
+            _check_queues(mapping, row)
+        except (JsonError, ValueError) as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        return mapping
+
+
+def _check_queues(mapping: TopicMapping, row: TopicConfig) -> None:
+    """Check that the topic has the queues that the mapping leads here. Raises :class:`MappingError`."""
+    for global_id, item in mapping.led.items():
+        if item.queue_id >= min(row.read_queue_nums, row.write_queue_nums):
+            raise MappingError(
+                f"logical queue {global_id} is mapped to queue {item.queue_id}, but {row.name} has "
+                f"{row.write_queue_nums} write and {row.read_queue_nums} read queues here"
+            )

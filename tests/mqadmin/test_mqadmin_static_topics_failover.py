@@ -1,0 +1,61 @@
+"""Static topics whose groups lose their masters: slaves that act serve what they have, and send nobody on too early."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import trio
+from mqadmin_rig import shell
+from static_rig import GROUP, TOPIC, open_groups, run
+
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.testkit.waiting import until
+
+ACTING = {"enableSlaveActingMaster": "true"}
+SLAVE = {**ACTING, "brokerRole": "SLAVE", "brokerId": "1", "slaveReadEnable": "true"}
+
+
+@pytest.mark.covers("R349")
+def test_readers_of_a_moved_queue_go_on_through_slaves_that_act(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def scenario(source: random.Random) -> None:
+        async with open_groups(source, **ACTING) as client:
+            cluster = client.cluster
+            for host, name in (("s1", "broker-a"), ("s2", "broker-b")):
+                await cluster.start_container(host, [{"brokerName": name, **SLAVE}])
+            slaves = [cluster.brokers("s1")["broker-a"], cluster.brokers("s2")["broker-b"]]
+            await shell(cluster, f"updateStaticTopic -t {TOPIC} -qn 1 -b broker-a")
+            for number in range(4):
+                assert (await client.send(0, b"%d" % number)).code == 0
+            await shell(cluster, f"remappingStaticTopic -t {TOPIC} -b broker-b")
+            for number in range(4, 7):
+                assert (await client.send(0, b"%d" % number)).code == 0
+            await trio.sleep(10)
+            # given slaves that have the mapping of their masters
+            masters = [client.broker("broker-a"), client.broker("broker-b")]
+            assert [each.queue_mappings.table for each in slaves] == [each.queue_mappings.table for each in masters]
+            everything = [*enumerate(b"%d" % each for each in range(4))]
+            everything += [(10_000 + number, b"%d" % (4 + number)) for number in range(3)]
+            assert await client.read_all(0) == everything
+            group = {"consumerGroup": GROUP}
+            assert (await client.ask(0, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **group)).code == 0
+            await trio.sleep(15)  # slaves know the commit, too
+            # when the group that has the older messages loses its master, then the one that leads
+            for host, slave in (("c1", slaves[0]), ("c2", slaves[1])):
+                await cluster.kill(host)
+                await until(lambda slave=slave: "schedule" in slave.services.running(), 60)  # type: ignore[misc]
+                await trio.sleep(40)  # what was known of addresses is old
+                # then a reader finds what it found before
+                assert await client.read_all(0) == everything
+            assert await client.offset_of(0, RequestCode.QUERY_CONSUMER_OFFSET, **group) == 3
+            assert await client.offset_of(0, RequestCode.GET_MAX_OFFSET) == 10_003
+            # and nobody is told that a message was stored
+            refused = await client.send(0, b"no")
+            assert refused.code in (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
+
+    run(scenario)
