@@ -9,6 +9,7 @@ from typing import Any
 from understudy.format import names
 from understudy.mqclient.admin import messages
 from understudy.mqclient.errors import ClientError, RouteNotFoundError
+from understudy.mqclient.leaders import address_of
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.pull import PullRequest, PullStatus, offset_at, pull
 from understudy.mqclient.queue import MessageQueue
@@ -91,10 +92,7 @@ async def by_time(session: Session, topic: str, begin_ms: int, count: int) -> di
 
 
 async def _of_queue(session: Session, queue: MessageQueue, begin_ms: int, count: int) -> list[ReceivedMessage]:
-    group = session.broker(queue.broker_name)
-    address = group.any_address() if group else None
-    if address is None:
-        raise ClientError("its broker is away")
+    address = address_of(session, queue)
     offset = await offset_at(session, queue, begin_ms)
     wanted = PullRequest(
         GROUP, queue, offset, subscription(queue.topic, "*", 0), min(count, 32), hold_ms=0, send_subscription=True

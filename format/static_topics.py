@@ -155,7 +155,7 @@ class TopicMapping:
     @property
     def logical_broker(self) -> str:
         """The name that stands for a broker's in the queues that clients see."""
-        return LOGICAL_BROKER_PREFIX + self.scope.removeprefix("__")
+        return logical_broker(self.scope)
 
     def to_json(self) -> dict[str, Any]:
         """Return the wire form, with every chain."""
@@ -207,6 +207,11 @@ class TopicMapping:
             name_of(value.get("scope") or GLOBAL_SCOPE, "scope"),
             truth_of(value.get("dirty"), "dirty", False),
         )
+
+
+def logical_broker(scope: str) -> str:
+    """Return the name that stands for a broker's in the logical queues of *scope*."""
+    return LOGICAL_BROKER_PREFIX + scope.removeprefix("__")
 
 
 def item_of(items: Sequence[MappingItem], logic_offset: int) -> MappingItem | None:

@@ -11,8 +11,9 @@ from understudy.mqadmin.message_queries import TOOLS_GROUP
 from understudy.mqadmin.message_text import message_json, message_line
 from understudy.mqadmin.options import UsageError, needed, value
 from understudy.mqadmin.text import parse_time
+from understudy.mqclient.leaders import address_of
 from understudy.mqclient.message import ReceivedMessage
-from understudy.mqclient.pull import PullRequest, PullStatus, master_of, max_offset, min_offset, offset_at, pull
+from understudy.mqclient.pull import PullRequest, PullStatus, max_offset, min_offset, offset_at, pull
 from understudy.mqclient.queue import MessageQueue, check_group
 from understudy.mqclient.subscription import subscription
 
@@ -36,7 +37,7 @@ async def read_queue(
     offset = begin
     while offset < end:
         request = PullRequest(group, queue, offset, wanted, min(32, end - offset), hold_ms=0, send_subscription=True)
-        result = await pull(context.session, master_of(context.session, queue), request)
+        result = await pull(context.session, address_of(context.session, queue), request)
         if result.status is PullStatus.FOUND:
             yield [message for message in result.messages if message.queue_offset < end]
         elif result.status is PullStatus.NOTHING_MATCHED:

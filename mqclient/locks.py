@@ -9,6 +9,7 @@ import attrs
 
 from understudy.format.json_dialect import dumps
 from understudy.mqclient.errors import ClientError
+from understudy.mqclient.leaders import name_of_group
 from understudy.mqclient.offsets import parse_queue, queue_body
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, json_body
@@ -43,7 +44,7 @@ class QueueLocks:
         """Ask for *queues*, held or not, and return what the brokers said."""
         granted: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
-        for broker_name, own in _by_broker(queues).items():
+        for broker_name, own in self._by_broker(queues).items():
             try:
                 answer = await self._session.call(
                     self._session.master_address(broker_name),
@@ -65,7 +66,7 @@ class QueueLocks:
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Release *queues*; a failure is logged, the lock then ends by itself."""
-        for broker_name, own in _by_broker(queues).items():
+        for broker_name, own in self._by_broker(queues).items():
             try:
                 await self._session.call(
                     self._session.master_address(broker_name),
@@ -92,9 +93,8 @@ class QueueLocks:
             }
         )
 
-
-def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    groups: dict[str, list[MessageQueue]] = defaultdict(list)
-    for queue in queues:
-        groups[queue.broker_name].append(queue)
-    return groups
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        groups: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            groups[name_of_group(self._session, queue)].append(queue)
+        return groups

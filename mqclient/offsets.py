@@ -10,6 +10,7 @@ import trio
 
 from understudy.format.json_dialect import ObjectKey, loads
 from understudy.mqclient.errors import BrokerError, ClientError
+from understudy.mqclient.leaders import address_of
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -83,7 +84,7 @@ class BrokerOffsets(_InMemory):
         self._told.pop(queue, None)
 
     async def stored(self, queue: MessageQueue) -> int | None:
-        address = self._address(queue)
+        address = address_of(self._session, queue)
         answer = await self._session.call(
             address,
             RequestCode.QUERY_CONSUMER_OFFSET,
@@ -115,7 +116,7 @@ class BrokerOffsets(_InMemory):
 
     async def _write(self, queue: MessageQueue, offset: int) -> None:
         """Store *offset* at the broker now, unless it has it. Raises :class:`ClientError`."""
-        address = self._address(queue)
+        address = address_of(self._session, queue)
         if self._told.get(queue) == (address, offset):
             return
         ext = {"consumerGroup": self._group, "commitOffset": offset, **queue_fields(queue)}
@@ -126,13 +127,6 @@ class BrokerOffsets(_InMemory):
                 raise
         if queue in self._offsets:
             self._told[queue] = (address, offset)
-
-    def _address(self, queue: MessageQueue) -> str:
-        group = self._session.broker(queue.broker_name)
-        address = group.any_address() if group else None
-        if address is None:
-            raise ClientError(f"broker {queue.broker_name} has no address at the moment")
-        return address
 
 
 class FileOffsets(_InMemory):

@@ -21,6 +21,7 @@ from understudy.mqclient.membership import Membership
 from understudy.mqclient.options import at_least
 from understudy.mqclient.pop_listening import PopListener, PopListening
 from understudy.mqclient.popped import PoppedMessage, PopRequest
+from understudy.mqclient.route import READ
 from understudy.mqclient.session import Session, SessionOptions, open_session
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.background import bare_errors, open_shielded
@@ -99,7 +100,9 @@ class PopConsumer:
     async def brokers(self, topic: str) -> list[str]:
         """Return the names of the brokers that have *topic*. Raises :class:`RouteNotFoundError`."""
         route = await self.session.route(topic)
-        return sorted({queue.broker_name for queue in route.read_queues})
+        return sorted(
+            {group.broker_name for group in route.queue_groups if group.permission & READ and group.read_queues}
+        )
 
     async def pop(
         self, topic: str, *, broker_name: str | None = None, hold_ms: int | None = None, max_messages: int | None = None

@@ -7,6 +7,7 @@ from enum import Enum
 import attrs
 
 from understudy.mqclient.errors import BrokerError, NotConnectedError
+from understudy.mqclient.leaders import address_of
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.offsets import queue_fields
 from understudy.mqclient.queue import MessageQueue
@@ -180,13 +181,13 @@ def pull_result(wanted: PullRequest, answer: Command, address: str) -> PullResul
 
 async def max_offset(session: Session, queue: MessageQueue) -> int:
     """Return the offset that the next message of *queue* will get. Raises :class:`ClientError`."""
-    answer = await session.call(master_of(session, queue), RequestCode.GET_MAX_OFFSET, queue_fields(queue))
+    answer = await session.call(address_of(session, queue), RequestCode.GET_MAX_OFFSET, queue_fields(queue))
     return int((answer.ext or {})["offset"])
 
 
 async def min_offset(session: Session, queue: MessageQueue) -> int:
     """Return the lowest offset that *queue* has. Raises :class:`ClientError`."""
-    answer = await session.call(master_of(session, queue), RequestCode.GET_MIN_OFFSET, queue_fields(queue))
+    answer = await session.call(address_of(session, queue), RequestCode.GET_MIN_OFFSET, queue_fields(queue))
     return int((answer.ext or {})["offset"])
 
 
@@ -200,14 +201,5 @@ async def offset_at(session: Session, queue: MessageQueue, timestamp_ms: int, bo
         boundary: ``LOWER`` for the first, ``UPPER`` for the last message of that time.
     """
     ext = {**queue_fields(queue), "timestamp": timestamp_ms, "boundaryType": boundary}
-    answer = await session.call(master_of(session, queue), RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+    answer = await session.call(address_of(session, queue), RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
     return int((answer.ext or {})["offset"])
-
-
-def master_of(session: Session, queue: MessageQueue) -> str:
-    """Return the address of the master of *queue*, or of the smallest id that is there."""
-    group = session.broker(queue.broker_name)
-    address = group.any_address() if group else None
-    if address is None:
-        raise NotConnectedError(f"broker {queue.broker_name} has no address at the moment")
-    return address

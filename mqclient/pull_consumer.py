@@ -13,6 +13,7 @@ from understudy.format.names import RETRY_PREFIX
 from understudy.mqclient.allocation import AVERAGELY, Strategy
 from understudy.mqclient.errors import BrokerError, ClientError, InvalidMessageError
 from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel
+from understudy.mqclient.leaders import address_of, group_of
 from understudy.mqclient.membership import Membership
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.offsets import BrokerOffsets
@@ -21,7 +22,6 @@ from understudy.mqclient.pull import (
     PullRequest,
     PullResult,
     PullStatus,
-    master_of,
     max_offset,
     min_offset,
     offset_at,
@@ -274,7 +274,7 @@ class PullConsumer:
             self.group, queue, offset, subscription(queue.topic, expression, 0), max_messages,
             hold_ms=hold_ms, send_subscription=True,
         )  # fmt: skip
-        return await pull(self.session, master_of(self.session, queue), wanted)
+        return await pull(self.session, address_of(self.session, queue), wanted)
 
     async def _read(self, reader: _Reader) -> None:
         queue = reader.queue
@@ -284,7 +284,7 @@ class PullConsumer:
             while True:
                 while queue in self._paused:
                     await self._resumed.wait()
-                group = self.session.broker(queue.broker_name)
+                group = group_of(self.session, queue)
                 address = (group.addresses.get(replica) or group.any_address()) if group else None
                 if address is None:
                     await self._pause_and_renew(queue)

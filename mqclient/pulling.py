@@ -8,6 +8,7 @@ from understudy.format.names import RETRY_PREFIX
 from understudy.mqclient.assigned import AssignedQueue, Batch
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
+from understudy.mqclient.leaders import group_of
 from understudy.mqclient.listener import PushConsumerOptions
 from understudy.mqclient.membership import Membership
 from understudy.mqclient.offsets import OffsetStore
@@ -134,7 +135,7 @@ class Pulling:
         return self._wanted(assigned)
 
     def _pull_address(self, assigned: AssignedQueue) -> str | None:
-        group = self.session.broker(assigned.queue.broker_name)
+        group = group_of(self.session, assigned.queue)
         if group is None:
             return None
         return group.addresses.get(assigned.replica) or group.any_address()

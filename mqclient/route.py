@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from understudy.format.static_topics import GLOBAL_SCOPE, logical_broker
 from understudy.mqclient.queue import MessageQueue
 
 READ = 4
@@ -56,8 +57,9 @@ class TopicRoute:
         brokers: the groups that have it.
         queue_groups: how many queues each of them has.
         order_config: ``group:queues`` separated by semicolons, where an operator fixed them.
-        leaders: of a static topic, by the id of each of its logical queues the group that leads it now. Clients name
-            such a queue by that group and the logical id; none else can be named.
+        leaders: of a static topic, by the id of each of its logical queues the group that leads it now. Producers name
+            such a queue by that group and the logical id.
+        logical_broker: the name in the place of a group's by which consumers name such a queue, whoever leads it.
     """
 
     topic: str
@@ -65,6 +67,7 @@ class TopicRoute:
     queue_groups: tuple[QueueGroup, ...]
     order_config: str | None = None
     leaders: Mapping[int, str] = attrs.field(factory=dict)
+    logical_broker: str = ""
 
     @functools.cached_property
     def write_queues(self) -> tuple[MessageQueue, ...]:
@@ -93,7 +96,7 @@ class TopicRoute:
     def read_queues(self) -> tuple[MessageQueue, ...]:
         """The queues that can be consumed, sorted."""
         if self.leaders:
-            return tuple(sorted(MessageQueue(self.topic, name, number) for number, name in self.leaders.items()))
+            return tuple(MessageQueue(self.topic, self.logical_broker, number) for number in sorted(self.leaders))
         return tuple(
             sorted(
                 MessageQueue(self.topic, group.broker_name, number)
@@ -121,8 +124,12 @@ def parse_route(topic: str, body: Mapping[str, Any]) -> TopicRoute:
         for data in body.get("queueDatas") or ()
     ]
     groups.sort(key=lambda group: group.broker_name)
-    leaders = _leaders(body.get("topicQueueMappingByBroker") or {})
-    return TopicRoute(topic, brokers, tuple(groups), body.get("orderTopicConf") or None, leaders)
+    mappings = body.get("topicQueueMappingByBroker") or {}
+    scope = next((str(info.get("scope") or GLOBAL_SCOPE) for info in mappings.values()), GLOBAL_SCOPE)
+    order_config = body.get("orderTopicConf") or None
+    return TopicRoute(
+        topic, brokers, tuple(groups), order_config, _leaders(mappings), logical_broker(scope) if mappings else ""
+    )
 
 
 def _leaders(mappings: Mapping[str, Mapping[str, Any]]) -> dict[int, str]:

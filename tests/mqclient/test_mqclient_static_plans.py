@@ -24,6 +24,8 @@ from understudy.mqclient.admin.static_plans import (
     with_known,
 )
 from understudy.mqclient.admin.topics import TopicSettings
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.route import parse_route
 
 NAMES = ("a", "b", "c", "d")
 targets = some.sets(some.sampled_from(NAMES), min_size=1)
@@ -124,3 +126,24 @@ def test_brokers_that_do_not_agree_are_named() -> None:
 def test_a_file_that_is_no_plan_is_refused(value: dict[str, object], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Plan.from_json(value)
+
+
+def test_consumers_name_logical_queues_alike_whoever_leads_them_and_producers_by_their_leader() -> None:
+    def told(name: str, epoch: int, ids: dict[str, int]) -> dict[str, object]:
+        return {"bname": name, "epoch": epoch, "scope": "__global__", "totalQueues": 3, "currIdMap": ids}
+
+    route = parse_route(
+        "t",
+        {
+            "brokerDatas": [
+                {"brokerName": "a", "cluster": "C", "brokerAddrs": {"0": "h:1"}},
+                {"brokerName": "b", "cluster": "C", "brokerAddrs": {"1": "h:2"}},
+            ],
+            "queueDatas": [{"brokerName": name, "readQueueNums": 5, "writeQueueNums": 5, "perm": 6} for name in "ab"],
+            # queue 1 has moved to b, and a does not know yet
+            "topicQueueMappingByBroker": {"a": told("a", 7, {"0": 0, "1": 1}), "b": told("b", 8, {"1": 4, "2": 0})},
+        },
+    )
+    assert route.leaders == {0: "a", 1: "b", 2: "b"}
+    assert route.read_queues == tuple(MessageQueue("t", "__syslo__global__", number) for number in range(3))
+    assert route.write_queues == (MessageQueue("t", "a", 0),)  # b has no master
