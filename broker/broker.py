@@ -345,9 +345,10 @@ class Broker:
         self.wake_topic(topic)
 
     def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
-        self.store.declare_batch_topics(
-            [row.name for row in rows if row.attributes and has_batch_queues(row.attributes)]
-        )
+        known = self.store.batch_topics
+        batch = [row.name for row in rows if row.attributes and has_batch_queues(row.attributes)]
+        if batch or known:
+            self.store.declare_kinds(batch, [row.name for row in rows if row.name in known and row.name not in batch])
 
     def _mappings_changed(self) -> None:
         for topic in self.queue_mappings.table:

@@ -7,9 +7,9 @@ was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
-from understudy.broker.topics import TopicConfig
+from understudy.broker.topics import BATCH_QUEUES, QUEUE_TYPE, TopicConfig
 from understudy.format import names
 
 
@@ -22,7 +22,9 @@ def without_row(queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfi
     return dict(sorted(found.items()))
 
 
-def rows_of_log(queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfig]) -> list[TopicConfig]:
+def rows_of_log(
+    queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfig], batch_topics: Container[str] = ()
+) -> list[TopicConfig]:
     """Return the rows that a slave which comes to lead had not copied yet, with as many queues as its log tells.
 
     The other slaves may have them, and would delete the messages of a topic that their new master does not know.
@@ -30,8 +32,20 @@ def rows_of_log(queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfi
     Args:
         queues: topic and queue id of each queue in the log.
         rows: what the slave has copied.
+        batch_topics: those that have batch queues.
     """
-    return [TopicConfig(topic, count, count) for topic, count in without_row(queues, rows).items()]
+    return [row_of_queues(topic, count, batch_topics) for topic, count in without_row(queues, rows).items()]
+
+
+def row_of_queues(topic: str, count: int, batch_topics: Container[str]) -> TopicConfig:
+    """Return what a topic was as far as its queues say: how many they are, and of which kind.
+
+    Args:
+        topic: its name.
+        count: how many queues it has.
+        batch_topics: those that have batch queues.
+    """
+    return TopicConfig(topic, count, count, attributes={QUEUE_TYPE: BATCH_QUEUES} if topic in batch_topics else {})
 
 
 def lost_rows(
@@ -39,6 +53,7 @@ def lost_rows(
     rows: Mapping[str, TopicConfig],
     saved_ms: int,
     first_stored_ms: Callable[[str, int], int],
+    batch_topics: Container[str] = (),
 ) -> list[TopicConfig]:
     """Return the rows that a master's file had not got yet when the power went.
 
@@ -51,6 +66,7 @@ def lost_rows(
         saved_ms: wall time of the last change in it, 0 when it does not say.
         first_stored_ms: from topic and queue id to the wall time at which the queue's first message was stored, below 0
             for an empty queue.
+        batch_topics: those that have batch queues.
     """
     queues = list(queues)
     found: list[TopicConfig] = []
@@ -59,5 +75,5 @@ def lost_rows(
     for topic, count in without_row(queues, rows).items():
         times = [first_stored_ms(*queue) for queue in queues if queue[0] == topic]
         if min((each for each in times if each >= 0), default=-1) > saved_ms:
-            found.append(TopicConfig(topic, count, count))
+            found.append(row_of_queues(topic, count, batch_topics))
     return found

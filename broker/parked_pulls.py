@@ -8,6 +8,7 @@ from __future__ import annotations
 from understudy.broker.property_filter import PropertyFilter
 from understudy.remoting.command import Command, held_bytes
 from understudy.remoting.connection import Connection
+from understudy.store.status import UNKNOWN_TAGS
 
 Wanted = frozenset[int] | PropertyFilter | None
 """Tags codes, a condition, or every message."""
@@ -135,8 +136,11 @@ class WaitingHere:
         left to who answers: the pull looks at the message then.
         """
         taken, self.all = list(self.all), {}
-        if tags_code in self.by_code:
-            filtered = list(self.by_code[tags_code])
+        if self.by_code:
+            if tags_code == UNKNOWN_TAGS:
+                filtered = list(dict.fromkeys(parked for pulls in self.by_code.values() for parked in pulls))
+            else:
+                filtered = list(self.by_code.get(tags_code, ()))
             for parked in filtered:
                 self.remove(parked)
             taken += filtered

@@ -146,7 +146,7 @@ class Roles:
     def _find_topics(self) -> None:
         """Make the rows of topics that were copied as messages, but not yet as rows."""
         broker = self._broker
-        for row in (found := rows_of_log(broker.store.queues(), broker.topics.rows)):
+        for row in (found := rows_of_log(broker.store.queues(), broker.topics.rows, broker.store.batch_topics)):
             log.warning("topic was not copied from the master in time, made anew", row=row.describe())
         broker.topics.take(found, None, delete=False, overwrite=False)
 

@@ -159,7 +159,7 @@ def _find_lost_topics(broker: Broker) -> None:
     def first_stored_ms(topic: str, queue_id: int) -> int:
         return store.store_time_of(topic, queue_id, store.min_queue_offset(topic, queue_id))
 
-    lost = lost_rows(store.queues(), topics.rows, topics.version.timestamp, first_stored_ms)
+    lost = lost_rows(store.queues(), topics.rows, topics.version.timestamp, first_stored_ms, store.batch_topics)
     topics.update(lost)
     for row in lost:
         log.warning("the log has a topic that was not saved any more, made anew", row=row.describe())

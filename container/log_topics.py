@@ -7,10 +7,10 @@ queues in the log say what it is. The rows give way to the master's as soon as i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker.lost_topics import without_row
+from understudy.broker.lost_topics import row_of_queues, without_row
 from understudy.broker.topics import TopicConfig
 from understudy.format import names
 from understudy.remoting.bodies import json_value
@@ -28,7 +28,9 @@ QUESTION_TIMEOUT_MS = 3_000
 AGAIN_SECONDS = 1.0
 
 
-def row_of(topic: str, queues: int, route: Mapping[str, Any], broker_name: str) -> TopicConfig:
+def row_of(
+    topic: str, queues: int, route: Mapping[str, Any], broker_name: str, batch_topics: Container[str] = ()
+) -> TopicConfig:
     """Return the row of a topic.
 
     Args:
@@ -36,8 +38,9 @@ def row_of(topic: str, queues: int, route: Mapping[str, Any], broker_name: str) 
         queues: how many queues the log has at least.
         route: what a name server answered; empty when it does not know the topic.
         broker_name: whose part of the route counts.
+        batch_topics: those that have batch queues.
     """
-    row = TopicConfig(topic, queues, queues)
+    row = row_of_queues(topic, queues, batch_topics)
     listed = route.get("queueDatas")
     for each in listed if isinstance(listed, list) else []:
         if isinstance(each, Mapping) and each.get("brokerName") == broker_name:
@@ -82,7 +85,8 @@ class LogTopics:
                     continue
                 found = answer.code == ResponseCode.SUCCESS
                 route = await json_value(broker.world.threads, answer.body) if found else {}
-                return row_of(topic, queues, route if isinstance(route, Mapping) else {}, broker.identity.name)
+                known = route if isinstance(route, Mapping) else {}
+                return row_of(topic, queues, known, broker.identity.name, broker.store.batch_topics)
             except (RemotingError, ValueError) as error:
                 log.warning("no route from a name server", name_server=address, topic=topic, why=error)
         return None

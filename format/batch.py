@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterable, Iterator
 _ITEM = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
 ITEM_OVERHEAD_BYTES = 22
+_STEP_MESSAGES = 500
 
 
 class BatchError(ValueError):
@@ -49,6 +50,40 @@ def holds_more_than(body: bytes | memoryview, most: int) -> bool:
             return False  # its end, or broken
         at += size
     return at < end
+
+
+def count_messages(body: bytes | memoryview, most: int) -> int:
+    """Return how many messages a batch has, as far as the sizes of its items say.
+
+    Args:
+        body: the batch.
+        most: there is no need to count further than one above it.
+
+    Returns:
+        0 when its items do not end where it does.
+    """
+    at, end, count = 0, len(body), 0
+    while at < end and count <= most:
+        size = int.from_bytes(body[at : at + 4], "big")
+        if size < ITEM_OVERHEAD_BYTES or at + size > end:
+            return 0
+        at += size
+        count += 1
+    return count
+
+
+def check_batch(body: bytes | memoryview) -> Generator[None, None, int]:
+    """Read a whole batch, in short steps, and return how many messages it has.
+
+    Raises:
+        BatchError: an item is wrong.
+    """
+    count = 0
+    for _ in iter_batch(body):
+        count += 1
+        if count % _STEP_MESSAGES == 0:
+            yield
+    return count
 
 
 def cut_batch(body: bytes | memoryview, most: int) -> Generator[None, None, list[int]]:

@@ -1,24 +1,71 @@
-"""Batch consume queues: queues whose entries are whole client batches stored as one record.
+"""A batch consume queue: a queue whose entries are whole client batches stored as one record.
 
 A unit has 46 bytes: physical offset 8, record size 4, tags code 8, store time 8, first queue offset 8, messages in the
 record 2, compacted offset 4 (-1), reserved 4 (BatchConsumeQueue.java). A queue offset is found by searching the first
-queue offsets, not by position. A topic has such queues when its attribute ``queue.type`` is ``BatchCQ``, which shows as
-a folder here.
+queue offsets, not by position. :mod:`understudy.store.batch_queues` has all of a store.
 """
 
 from __future__ import annotations
 
 import os.path
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import attrs
 
 from understudy.runtime.disk import Disk
+from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.mapped_files import MappedFiles
 from understudy.store.segments import file_name, numbered_files
 
 UNIT = struct.Struct(">qiqqqhii")
 UNIT_BYTES = UNIT.size
-_FILES_MAPPED = 16
+MOST_MESSAGES = 0x7FFF
+"""Of one record: what fits into its unit."""
+_NOT_COMPACTED = (-1, 0)
+_ALLOCATE_UNITS = 128
+_NOTHING = bytes(UNIT_BYTES)
+"""No two units that follow each other have so many zeros in a row."""
+
+
+class BatchUnit(NamedTuple):
+    """One unit.
+
+    Attributes:
+        physical: where the record begins in the log (bytes).
+        size: its length (bytes).
+        code: its tags code.
+        store_ms: when it was stored (wall time).
+        first: queue offset of the first message in it.
+        messages: how many it holds.
+    """
+
+    physical: int
+    size: int
+    code: int
+    store_ms: int
+    first: int
+    messages: int
+
+    @property
+    def next_offset(self) -> int:
+        """Queue offset behind its last message."""
+        return self.first + self.messages
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the record."""
+        return self.physical + self.size
+
+
+@attrs.frozen
+class Changes:
+    """What has to be made durable: files that were written, folders that got or lost files."""
+
+    paths: set[str] = attrs.Factory(set)
+    folders: set[str] = attrs.Factory(set)
 
 
 class BatchQueue:
@@ -26,117 +73,232 @@ class BatchQueue:
 
     Attributes:
         position: bytes of units before the write position, counted from the start of the first file's name.
-        next_offset: queue offset of the next message.
-        min_offset: first queue offset whose record is in the log.
+        next_offset: queue offset of the next message to be written.
+        max_offset: queue offset after the last message that readers may see.
+        torn: recovery found units behind one that is lost.
+        named: how the topic stands in records and in the index; no queue of its own.
     """
 
-    def __init__(self, disk: Disk, topic: str, queue_id: int, folder: str, file_size: int, mapped: MappedFiles) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        topic: str,
+        queue_id: int,
+        folder: str,
+        file_size: int,
+        mapped: MappedFiles,
+        changes: Changes,
+    ) -> None:
         self._disk = disk
         self._mapped = mapped
+        self._changes = changes
         self.topic = topic
         self.queue_id = queue_id
         self.folder = folder
         self.file_size = file_size
+        self.named = ConsumeQueue(topic, queue_id, "", file_size)
         self.starts = numbered_files(disk, folder)
+        if len(self.starts) > 1:
+            self.file_size = self.starts[1] - self.starts[0]
+        elif self.starts and (length := disk.size(self._path(self.starts[0]))) > file_size and not length % UNIT_BYTES:
+            self.file_size = length
         self.position = self.starts[0] if self.starts else 0
         self.next_offset = 0
-        self.min_offset = 0
-        self.dirty = False
+        self.max_offset = 0
+        self.torn = False
+        self._allocated = 0  # bytes of units whose space is taken
 
     def unmapped(self, start: int) -> None:
         """Nothing to forget: views are asked for at each use."""
 
-    def unit(self, number: int) -> tuple[int, int, int, int, int, int, int, int] | None:
+    # Units
+
+    def unit(self, number: int) -> BatchUnit | None:
         """Return the unit at position *number* * 46; None when its file is missing."""
         position = number * UNIT_BYTES
         start = position - position % self.file_size
         if start not in self.starts:
             return None
         view = self._mapped.view(self._path(start), self.file_size, self, start)
-        unit: tuple[int, int, int, int, int, int, int, int] = UNIT.unpack_from(view, position - start)
-        return unit
+        return BatchUnit._make(UNIT.unpack_from(view, position - start)[:-2])
 
-    def last_unit(self) -> tuple[int, int, int, int, int, int, int, int] | None:
+    def last_unit(self) -> BatchUnit | None:
         """Return the newest unit; None for an empty queue."""
-        return self.unit(self.position // UNIT_BYTES - 1) if self.next_offset else None
+        return self.unit(self._end - 1) if self._end > self._first else None
+
+    def make_room(self, count: int) -> None:
+        """Take the space for *count* more units, with files for them. Raises ``OSError`` when the disk is full."""
+        at, end = self.position, self.position + count * UNIT_BYTES
+        while at < end:
+            start = at - at % self.file_size
+            stop = min(end, start + self.file_size)
+            if start not in self.starts:
+                self._add_file(start)
+            if stop > self._allocated:
+                until = min(max(stop, at + _ALLOCATE_UNITS * UNIT_BYTES), start + self.file_size)
+                self._disk.allocate(self._path(start), at - start, until - at)
+                self._allocated = until
+            at = stop
+
+    def append(self, unit: BatchUnit) -> None:
+        """Write a unit behind the last one, whose messages come before its own. Raises ``OSError``."""
+        self.make_room(1)
+        start = self.position - self.position % self.file_size
+        view = self._mapped.view(self._path(start), self.file_size, self, start)
+        UNIT.pack_into(view, self.position - start, *unit, *_NOT_COMPACTED)
+        self._changes.paths.add(self._path(start))
+        self.position += UNIT_BYTES
+        self.next_offset = unit.next_offset
+
+    def find(self, offset: int) -> BatchUnit | None:
+        """Return the unit that holds queue offset *offset*."""
+        unit = self.find_from(offset)
+        return unit if unit is not None and unit.first <= offset else None
+
+    def find_from(self, offset: int) -> BatchUnit | None:
+        """Return the unit that holds queue offset *offset*, or else the next one behind it; None behind the last."""
+        number = self._number_from(offset)
+        return self.unit(number) if number < self._end else None
+
+    def units_from(self, offset: int) -> list[BatchUnit]:
+        """Return the unit that holds queue offset *offset*, or else the next one, and all behind it."""
+        numbers = range(self._number_from(offset), self._end)
+        return [unit for unit in map(self.unit, numbers) if unit is not None]
+
+    def min_offset(self, log_min: int) -> int:
+        """Return the first queue offset whose record is still in a log that starts at *log_min*."""
+        number = self._number_at(log_min)
+        unit = self.unit(number) if number < self._end else None
+        return unit.first if unit is not None else self.next_offset
+
+    # Ends
 
     def recover(self, limit: int) -> None:
-        """Find the end: the first unit that is empty or points to *limit* or after it."""
-        number = self._first
-        while (unit := self.unit(number)) is not None and unit[1] > 0 and 0 <= unit[0] < limit and unit[5] > 0:
-            number += 1
-            self.next_offset = unit[4] + unit[5]
-        self.position = number * UNIT_BYTES
+        """Find the end in files that nobody has doubts about: the first unit that points to *limit* or after it.
 
-    def put(self, physical: int, size: int, code: int, store_ms: int, first: int, count: int) -> None:
-        """Append the unit of one record; one that is there already, or of a former life of the queue, is left alone.
+        What is lost in them ends the queue, and whoever counts its messages will see.
+        """
+        used = self._used()
+        if used is None:
+            self.recover_all(limit, lambda unit: True)
+        else:
+            self._end_at(self._first + bisect_left(range(self._first, used), limit, key=self._physical_offset))
+
+    def recover_all(self, limit: int, matches: Callable[[BatchUnit], bool]) -> None:
+        """Find the end in files that may be damaged: the first unit that is empty, wrong, or points behind the log.
 
         Args:
-            physical: where the record begins in the log (bytes).
-            size: its length (bytes).
-            code: its tags code.
-            store_ms: when it was stored (wall time).
-            first: queue offset of the first message in it.
-            count: how many messages it holds.
+            limit: physical offset where the log ends at most.
+            matches: tells whether a unit is that of a record of this queue.
         """
-        newest = self.last_unit()
-        if newest is not None and newest[0] >= physical:
-            return
-        if first < self.next_offset:  # the queue was deleted and made again
-            self._forget_from(first)
-        start = self.position - self.position % self.file_size
-        if start not in self.starts:
-            self._disk.make_folder(self.folder)
-            self.starts.append(start)
-        view = self._mapped.view(self._path(start), self.file_size, self, start)
-        UNIT.pack_into(view, self.position - start, physical, size, code, store_ms, first, count, -1, 0)
-        self.position += UNIT_BYTES
-        if self.next_offset == 0 and first > 0:
-            self.min_offset = first
-        self.next_offset = first + count
-        self.dirty = True
-
-    def _forget_from(self, offset: int) -> None:
-        """Drop the units of queue offset *offset* and after it."""
-        number = self.position // UNIT_BYTES
-        while number > self._first and (unit := self.unit(number - 1)) is not None and unit[4] >= offset:
-            number -= 1
-        last = self.unit(number - 1) if number > self._first else None
-        self.next_offset = last[4] + last[5] if last is not None else 0
-        self.position = number * UNIT_BYTES
-        self.clear_after_end()
-
-    def find(self, offset: int) -> tuple[int, int, int, int, int, int, int, int] | None:
-        """Return the unit that holds queue offset *offset*."""
-        numbers = range(self._first, self.position // UNIT_BYTES)
-        index = bisect_right(numbers, offset, key=self._first_offset) - 1
-        unit = self.unit(numbers[index]) if index >= 0 else None
-        return unit if unit is not None and offset < unit[4] + unit[5] else None
-
-    def correct_min(self, log_min: int) -> int:
-        """Return the first queue offset whose record is still in a log that starts at *log_min*."""
-        numbers = range(self._first, self.position // UNIT_BYTES)
-        index = bisect_right(numbers, log_min - 1, key=self._physical_offset)
-        unit = self.unit(numbers[index]) if index < len(numbers) else None
-        self.min_offset = unit[4] if unit is not None else self.next_offset
-        return self.min_offset
+        number, before = self._first, BatchUnit(-1, 0, 0, 0, 0, 0)
+        for unit in self._all():
+            follows = unit.size > 0 and unit.messages > 0 and unit.physical > before.physical
+            if not follows or unit.first < before.next_offset or unit.physical >= limit or not matches(unit):
+                break
+            number, before = number + 1, unit
+        self._end_at(number)
+        self.torn = self._has_bytes_behind()
 
     def cut(self, physical: int) -> None:
         """Drop the units of records at *physical* and after it, and zero what follows."""
-        numbers = range(self._first, self.position // UNIT_BYTES)
-        keep = self._first + bisect_right(numbers, physical - 1, key=self._physical_offset)
-        last = self.unit(keep - 1) if keep > self._first else None
-        self.next_offset = last[4] + last[5] if last is not None else 0
-        self.position = keep * UNIT_BYTES
-        self.clear_after_end()
+        self._keep(self._number_at(physical))
 
-    def clear_after_end(self) -> None:
+    def forget_from(self, offset: int) -> None:
+        """Drop the units of queue offset *offset* and after it: the queue was deleted and made again."""
+        number = self._number_from(offset)
+        unit = self.unit(number) if number < self._end else None
+        if unit is not None and unit.first < offset:
+            number += 1
+        self._keep(number)
+
+    def delete_before(self, log_min: int) -> None:
+        """Delete leading files, never the last one with a unit, whose records are all before *log_min*."""
+        while len(self.starts) > 1 and self.starts[1] < self.position:  # what numbers the next message stays
+            last = self.unit(self.starts[1] // UNIT_BYTES - 1)
+            if last is None or last.physical >= log_min:
+                break
+            self._delete_file(self.starts[0])
+
+    def doubt(self) -> None:
+        """Count everything as not durable: another process wrote it."""
+        self._changes.paths.update(self.paths())
+        self._note_folders()
+
+    def paths(self) -> list[str]:
+        """Return the paths of all files."""
+        return [self._path(start) for start in self.starts]
+
+    def close(self) -> None:
+        """Give the files back, and forget what was to be made durable."""
+        for start in self.starts:
+            self._mapped.drop(self._path(start))
+            self._changes.paths.discard(self._path(start))
+        self._changes.folders.discard(self.folder)
+
+    # Inside
+
+    @property
+    def _first(self) -> int:
+        return self.starts[0] // UNIT_BYTES if self.starts else 0
+
+    @property
+    def _end(self) -> int:
+        return self.position // UNIT_BYTES
+
+    def _number_from(self, offset: int) -> int:
+        """Return the number of the unit that holds queue offset *offset*, or of the next one."""
+        return self._first + bisect_right(range(self._first, self._end), offset, key=self._next_offset)
+
+    def _number_at(self, physical: int) -> int:
+        """Return the number of the first unit whose record begins at *physical* or after it."""
+        return self._first + bisect_right(range(self._first, self._end), physical - 1, key=self._physical_offset)
+
+    def _next_offset(self, number: int) -> int:
+        unit = self.unit(number)
+        return unit.next_offset if unit is not None else -1
+
+    def _physical_offset(self, number: int) -> int:
+        unit = self.unit(number)
+        return unit.physical if unit is not None else -1
+
+    def _used(self) -> int | None:
+        """Return the number of the unit behind the last that is not empty; ``None`` when an empty one comes before."""
+        end = self._first
+        for number, start in enumerate(self.starts):
+            content = bytes(self._mapped.view(self._path(start), self.file_size, self, start)).rstrip(b"\0")
+            if not content:
+                continue
+            follows = start == self.starts[0] + number * self.file_size == end * UNIT_BYTES
+            if not follows or _NOTHING in content:
+                return None
+            end += -(-len(content) // UNIT_BYTES)
+        return end
+
+    def _all(self) -> Iterator[BatchUnit]:
+        """Return the units of all files, whatever they hold, up to a file that is missing."""
+        for number, start in enumerate(self.starts):
+            if start != self.starts[0] + number * self.file_size:
+                return
+            view = self._mapped.view(self._path(start), self.file_size, self, start)
+            yield from (BatchUnit._make(fields[:-2]) for fields in UNIT.iter_unpack(bytes(view)))
+
+    def _end_at(self, number: int) -> None:
+        self.position = number * UNIT_BYTES
+        last = self.last_unit()
+        self.next_offset = self.max_offset = last.next_offset if last is not None else 0
+
+    def _keep(self, end: int) -> None:
+        shown = self.max_offset
+        self._end_at(end)
+        self.max_offset = min(shown, self.next_offset)
+        self._clear_after_end()
+
+    def _clear_after_end(self) -> None:
         """Zero what lies after the write position and delete the files after it."""
         last = self.position - self.position % self.file_size
         for start in [start for start in self.starts if start > last]:
-            self._mapped.drop(self._path(start))
-            self._disk.remove(self._path(start))
-            self.starts.remove(start)
+            self._delete_file(start)
         if last in self.starts:
             file = self._disk.open(self._path(last))
             try:
@@ -144,92 +306,38 @@ class BatchQueue:
                 file.truncate(self.file_size)
             finally:
                 file.close()
-            self.dirty = True
+            self._changes.paths.add(self._path(last))
+        self._allocated = 0  # the space behind was given back
 
-    def paths(self) -> list[str]:
-        """Return the paths of all files."""
-        return [self._path(start) for start in self.starts]
+    def _has_bytes_behind(self) -> bool:
+        last = self.position - self.position % self.file_size
+        if self.starts and self.starts[-1] > last:
+            return True
+        if last not in self.starts:
+            return False
+        rest = bytes(self._mapped.view(self._path(last), self.file_size, self, last)[self.position - last :])
+        return rest.count(0) != len(rest)
 
-    def close(self) -> None:
-        """Give the files back."""
-        for start in self.starts:
-            self._mapped.drop(self._path(start))
+    def _add_file(self, start: int) -> None:
+        if not self.starts:
+            self._disk.make_folder(self.folder)
+            self._note_folders()
+        self._mapped.view(self._path(start), self.file_size, self, start)
+        self.starts.append(start)
+        self._changes.folders.add(self.folder)
 
-    @property
-    def _first(self) -> int:
-        return self.starts[0] // UNIT_BYTES if self.starts else 0
+    def _delete_file(self, start: int) -> None:
+        path = self._path(start)
+        self._mapped.drop(path)
+        self._disk.remove(path)
+        self._changes.paths.discard(path)
+        self._changes.folders.add(self.folder)
+        self.starts.remove(start)
 
-    def _first_offset(self, number: int) -> int:
-        unit = self.unit(number)
-        return unit[4] if unit is not None else -1
-
-    def _physical_offset(self, number: int) -> int:
-        unit = self.unit(number)
-        return unit[0] if unit is not None else -1
+    def _note_folders(self) -> None:
+        topic_folder = os.path.dirname(self.folder)
+        root = os.path.dirname(topic_folder)
+        self._changes.folders.update((self.folder, topic_folder, root, os.path.dirname(root)))
 
     def _path(self, start: int) -> str:
         return os.path.join(self.folder, file_name(start))
-
-
-class BatchQueues:
-    """All batch queues of one store.
-
-    Args:
-        disk: where they are.
-        folder: ``batchconsumequeue`` of the store.
-        file_size: bytes of one file, rounded up to a multiple of 46.
-    """
-
-    def __init__(self, disk: Disk, folder: str, file_size: int) -> None:
-        self._disk = disk
-        self._folder = folder
-        self._file_size = -(-file_size // UNIT_BYTES) * UNIT_BYTES
-        self._mapped = MappedFiles(disk, _FILES_MAPPED)
-        self.by_key: dict[tuple[str, int], BatchQueue] = {}
-        self.topics: set[str] = set()
-
-    def load(self) -> None:
-        """Find the queues; every topic with a folder here has batch queues."""
-        for topic in self._disk.listdir(self._folder):
-            for name in self._disk.listdir(os.path.join(self._folder, topic)):
-                if name.isascii() and name.isdigit():
-                    self.create(topic, int(name))
-
-    def create(self, topic: str, queue_id: int) -> BatchQueue:
-        """Return the queue, added if it is new; from then on the topic has batch queues."""
-        self.topics.add(topic)
-        key = (topic, queue_id)
-        if key not in self.by_key:
-            folder = os.path.join(self._folder, topic, str(queue_id))
-            self.by_key[key] = BatchQueue(self._disk, topic, queue_id, folder, self._file_size, self._mapped)
-        return self.by_key[key]
-
-    def next_offsets_total(self) -> int:
-        """Return the sum of the next offsets."""
-        return sum(queue.next_offset for queue in self.by_key.values())
-
-    def take_dirty(self) -> set[str]:
-        """Return the files that may have changed since the last call."""
-        paths: set[str] = set()
-        for queue in self.by_key.values():
-            if queue.dirty:
-                paths.update(queue.paths())
-                queue.dirty = False
-        return paths
-
-    def delete(self, topic: str, queue_id: int) -> None:
-        """Delete one queue; its topic still has batch queues."""
-        queue = self.by_key.pop((topic, queue_id))
-        queue.close()
-        self._disk.remove_tree(queue.folder)
-
-    def delete_topic(self, topic: str) -> None:
-        """Delete the queues of a topic."""
-        for key in [key for key in self.by_key if key[0] == topic]:
-            self.by_key.pop(key).close()
-        self._disk.remove_tree(os.path.join(self._folder, topic))
-        self.topics.discard(topic)
-
-    def close(self) -> None:
-        """Give every mapping back."""
-        self._mapped.close()

@@ -82,6 +82,10 @@ class BatchWriter:
         core = self._core
         queue = self._by_key.get((topic, queue_id))
         if queue is None or core.refusals:
+            if topic in core.batch_queues.topics:
+                return self._writer.to_batch_queues.append_batch(
+                    topic, queue_id, body, born_ms, born_host, sys_flag, reconsume_times, now_ms
+                )
             queue = self._writer.admit(topic, queue_id)
         if len(body) > self._max_body:
             raise self._writer.too_large(len(body), 0)

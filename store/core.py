@@ -13,7 +13,8 @@ from understudy.runtime.clock import Clock
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
-from understudy.store.batch_queue import BatchQueues
+from understudy.store.batch_queue import BatchQueue
+from understudy.store.batch_queues import BatchQueues
 from understudy.store.checkpoint import Checkpoint
 from understudy.store.commit_log import CommitLog
 from understudy.store.config import SYNC_FLUSH, StoreConfig
@@ -36,7 +37,8 @@ log = get_logger("store")
 
 #: Called for every message that becomes readable, with topic, queue id, queue offset after it, tags code, store time in
 #: milliseconds, and the raw properties. Messages with one tags code that lie side by side in their queue may be told
-#: together: then it is called for the last of them, without properties.
+#: together: then it is called for the last of them, without properties. For an inner batch it is called once, with
+#: ``UNKNOWN_TAGS`` for a tags code.
 Arrival = Callable[[str, int, int, int, int, bytes | None], None]
 
 
@@ -64,7 +66,10 @@ class StoreCore:
             disk, os.path.join(folder, "consumequeue"), config.mapped_file_size_consume_queue, self.queue_files
         )
         self.batch_queues = BatchQueues(
-            disk, os.path.join(folder, "batchconsumequeue"), config.mapped_file_size_batch_consume_queue
+            disk,
+            os.path.join(folder, "batchconsumequeue"),
+            config.mapped_file_size_batch_consume_queue,
+            self.queue_files,
         )
         self._index = Index(
             disk,
@@ -102,7 +107,7 @@ class StoreCore:
         #: Raw bytes after this offset (of an incomplete record that came by replication) are not dispatched yet.
         self.dispatched = 0
         #: Written but not yet shown to readers: (end, queue, queue offset after it, tags code, store time, properties).
-        self.held: deque[tuple[int, ConsumeQueue, int, int, int, bytes | None]] = deque()
+        self.held: deque[tuple[int, ConsumeQueue | BatchQueue, int, int, int, bytes | None]] = deque()
         self.sync_flush = config.flush_disk_type == SYNC_FLUSH
         #: Up to where replicas are known to have the log, where readers may see no more than that.
         self.confirmed: int | None = None
@@ -187,7 +192,13 @@ class StoreCore:
         return end if self.confirmed is None and (known or self.notes_confirmed) else known
 
     def hold_or_show(
-        self, end: int, queue: ConsumeQueue, next_offset: int, code: int, store_ms: int, properties: bytes | None
+        self,
+        end: int,
+        queue: ConsumeQueue | BatchQueue,
+        next_offset: int,
+        code: int,
+        store_ms: int,
+        properties: bytes | None,
     ) -> None:
         """Show a message that was just written, or hold it back until it is flushed.
 
@@ -234,7 +245,7 @@ class StoreCore:
             for callback in self.arrived:
                 callback(queue.topic, queue.queue_id, first + number, codes[number - 1], store_ms, None)
 
-    def forget_held(self, queue: ConsumeQueue, offset: int) -> None:
+    def forget_held(self, queue: ConsumeQueue | BatchQueue, offset: int) -> None:
         """Drop what is held back of *queue* from *offset* on: other messages stand there now."""
         kept = [each for each in self.held if each[1] is not queue or each[2] <= offset]
         self.held.clear()
@@ -254,7 +265,6 @@ class StoreCore:
     def close(self) -> None:
         """Give every file back."""
         self.queue_files.close()
-        self.batch_queues.close()
         self._index.close()
         self.marks.close()
         self.log.view = memoryview(b"")

@@ -10,21 +10,24 @@ from understudy.format.java_hash import java_hash_of_bytes
 from understudy.format.names import LIGHT_PREFIX, SCHEDULE_TOPIC
 from understudy.format.properties import find_property
 from understudy.format.record import (
+    FLAG_INNER_BATCH,
     FLAG_TRANSACTION_COMMIT,
     FLAG_TRANSACTION_MASK,
     FLAG_TRANSACTION_NONE,
     FLAG_TRANSACTION_ROLLBACK,
 )
 from understudy.format.remembered import remember
+from understudy.store.batch_queue import MOST_MESSAGES, BatchQueue, BatchUnit
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.index_keys import index_hashes
 from understudy.store.properties_digest import KEYS, TAGS, TAILS, UNIQ_KEY, PropertiesDigest, shareable
+from understudy.store.status import UNKNOWN_TAGS
 from understudy.store.walk import RecordHead
 
 DELAY = b"DELAY\x01"
-_INNER_NUM = b"INNER_NUM\x01"
-_INNER_BASE = b"INNER_BASE\x01"
+INNER_NUM, INNER_BASE = b"INNER_NUM\x01", b"INNER_BASE\x01"
+"""How many messages an inner batch holds, and the queue offset of the first."""
 #: Messages that readers see: no half messages, no decisions against them.
 _READABLE = (FLAG_TRANSACTION_NONE, FLAG_TRANSACTION_COMMIT)
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
@@ -145,22 +148,43 @@ class Dispatcher:
         return index_hashes(queue, *[find_property(head.properties, name) for name in names])
 
     def _to_queues(self, head: RecordHead, tags: bytes | None) -> None:
-        core = self._core
         code = 0 if tags is None else self.tag_code(tags)
         if self._is_batch(head):
-            base = find_property(head.properties, _INNER_BASE)
-            count = find_property(head.properties, _INNER_NUM)
-            core.batch_queues.create(head.topic.decode("utf-8", "replace"), head.queue_id).put(
-                head.physical_offset,
-                head.size_bytes,
-                code,
-                head.store_ms,
-                int(base) if base is not None and base.isdigit() else head.queue_offset,
-                int(count) if count is not None and count.isdigit() else 1,
-            )
+            self._to_batch_queue(head, code)
             return
         for topic, queue_id, offset, unit_code in self._units(head, code):
             self._put(self.queue(topic, queue_id), offset, head, unit_code)
+
+    def _to_batch_queue(self, head: RecordHead, code: int) -> None:
+        """Enter a record into its batch queue, unless it is there already or of a former life of the queue."""
+        core = self._core
+        queue = core.batch_queues.create(head.topic.decode("utf-8", "replace"), head.queue_id)
+        newest = queue.last_unit()
+        if newest is not None and newest.physical >= head.physical_offset:
+            return
+        first, count = head.queue_offset, 1
+        base = find_property(head.properties, INNER_BASE)
+        number = find_property(head.properties, INNER_NUM)
+        if base is not None and base.isdigit() and number is not None and number.isdigit():
+            first, count = int(base), min(max(int(number), 1), MOST_MESSAGES)
+        if first < queue.next_offset:  # the queue was deleted and made again where the record comes from
+            queue.forget_from(first)
+            core.forget_held(queue, first)
+        unit = BatchUnit(head.physical_offset, head.size_bytes, code, head.store_ms, first, count)
+        self.enter_unit(queue, unit, head.sys_flag, head.properties)
+
+    def enter_unit(self, queue: BatchQueue, unit: BatchUnit, sys_flag: int, properties: bytes) -> None:
+        """Write a unit behind the last one of *queue*, and show its messages when they may be seen.
+
+        Args:
+            queue: its queue.
+            unit: says where the record is and what it holds.
+            sys_flag: of the record.
+            properties: of the record, raw.
+        """
+        queue.append(unit)
+        code = UNKNOWN_TAGS if sys_flag & FLAG_INNER_BATCH else unit.code
+        self._core.hold_or_show(unit.end, queue, unit.next_offset, code, unit.store_ms, properties)
 
     def units(self, head: RecordHead) -> list[tuple[bytes, int, int, int]]:
         """Return (topic, queue id, queue offset, tags code) of each unit that a record has in simple queues."""

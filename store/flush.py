@@ -174,10 +174,10 @@ class Flusher:
             )
             paths = self._log_paths(end)
             folders = self._take_log_folders()
-            for more_paths, more_folders in (core.consume_queues.take_dirty(), core.index.take_dirty()):
+            for part in (core.consume_queues, core.index, core.batch_queues):
+                more_paths, more_folders = part.take_dirty()
                 paths += sorted(more_paths)
                 folders += sorted(more_folders)
-            paths += sorted(core.batch_queues.take_dirty())
             if not await self._sync(paths, folders):
                 self._put_back(paths, folders)
                 return False

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import struct
 
-from understudy.format.record import FLAG_TRANSACTION_ROLLBACK, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
+from understudy.format.record import (
+    FLAG_INNER_BATCH,
+    FLAG_TRANSACTION_ROLLBACK,
+    MAGIC_V1,
+    MAGIC_V2,
+    STORE_TIME_AT,
+    SYSTEM_FLAGS_AT,
+)
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -32,6 +39,12 @@ def is_rolled_back(record: memoryview) -> bool:
     """Whether a record is a rolled back transaction, which nobody may see."""
     (flags,) = _INT.unpack_from(record, 36)
     return bool(flags & FLAG_TRANSACTION_ROLLBACK == FLAG_TRANSACTION_ROLLBACK)
+
+
+def is_inner_batch(record: memoryview) -> bool:
+    """Whether a record is several messages, which a client sent as one batch."""
+    (flags,) = _INT.unpack_from(record, SYSTEM_FLAGS_AT)
+    return bool(flags & FLAG_INNER_BATCH)
 
 
 def store_time(record: memoryview) -> int:

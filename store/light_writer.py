@@ -60,7 +60,7 @@ class LightWriter(Writer):
         Raises:
             PutRejected: nothing was written, be it that one of the light queues cannot take the message.
         """
-        if light_queues.NAMES not in properties:
+        if light_queues.NAMES not in properties or topic in self._core.batch_queues.topics:
             return self._plain(topic, queue_id, body, properties, born_ms, born_host, **more)
         properties = light_queues.without_offsets(properties)  # of a message that was stored before
         names = find_property(properties, light_queues.NAMES)

@@ -45,24 +45,25 @@ class Lookup:
         """Return the queue offset that the next readable message will have; 0 for an unknown queue."""
         batch = self._core.batch_queues.by_key.get((topic, queue_id))
         if batch is not None:
-            return batch.next_offset
+            return batch.max_offset
         queue = self._core.consume_queues.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
     def written_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the same with messages that readers may not see yet."""
-        queue = self._core.consume_queues.by_key.get((topic, queue_id))
-        return self.max_queue_offset(topic, queue_id) if queue is None else queue.next_offset
+        core, key = self._core, (topic, queue_id)
+        queue = core.consume_queues.by_key.get(key) or core.batch_queues.by_key.get(key)
+        return 0 if queue is None else queue.next_offset
 
     def _batch_min(self, queue: BatchQueue) -> int:
-        return queue.correct_min(max(self._core.segments.min_offset, 0))
+        return min(queue.min_offset(max(self._core.segments.min_offset, 0)), queue.max_offset)
 
     def record_extent(self, topic: str, queue_id: int, offset: int) -> tuple[int, int] | None:
         """Return (physical offset, size) of the record that holds a queue offset; None when there is none."""
         batch = self._core.batch_queues.by_key.get((topic, queue_id))
         if batch is not None:
-            found = batch.find(offset)
-            return None if found is None else (found[0], found[1])
+            found = batch.find(offset) if offset < batch.max_offset else None
+            return None if found is None else (found.physical, found.size)
         queue = self._core.consume_queues.by_key.get((topic, queue_id))
         if queue is None or not 0 <= offset < queue.max_offset:
             return None

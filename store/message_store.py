@@ -8,7 +8,7 @@ slices of the log; after a crash :mod:`~understudy.store.recovery` makes the thr
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Set
 from functools import partial
 
 import attrs
@@ -19,7 +19,7 @@ from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.pace import run_steps
 from understudy.runtime.world import World
 from understudy.store.agreement import Agreement
-from understudy.store.batch_topics import declare_batch_topics
+from understudy.store.batch_topics import declare_kinds
 from understudy.store.batch_writer import BatchWriter
 from understudy.store.config import StoreConfig
 from understudy.store.core import Arrival, StoreCore
@@ -67,6 +67,7 @@ class MessageStore:
         store_time_of, earliest_store_time: when messages were stored.
         arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
             to nothing when nobody waits.
+        batch_topics: those that have batch queues; always the same object.
         hidden_grew: called when bytes were written, or became durable, that readers may not see yet; as cheap.
     """
 
@@ -89,6 +90,7 @@ class MessageStore:
         self._replication = Replication(core, self._dispatcher, self._flusher)
         self._truncation = Truncation(core, self._flusher, self._replication, self._integrity, self._lookup)
         self._closed = False
+        self.batch_topics: Set[str] = core.batch_queues.topics
         self.arrived: list[Arrival] = core.arrived
         self.hidden_grew = core.hidden_grew
         self.append = self._writer.append
@@ -232,12 +234,9 @@ class MessageStore:
         """Delete the queues of every topic that is neither in *retain* nor a system topic; return those topics."""
         return self._deletion.clean_unused(retain)
 
-    def declare_batch_topics(self, topics: Iterable[str]) -> None:
-        """Let *topics* have batch queues, which are read and copied here, but take no messages of senders."""
-        core = self._core
-        before = len(core.consume_queues.by_key)
-        declare_batch_topics(core, self._dispatcher, topics)
-        if len(core.consume_queues.by_key) != before:
+    def declare_kinds(self, batch: Iterable[str], simple: Iterable[str] = ()) -> None:
+        """Let topics have batch queues (*batch*), or none (*simple*); what they have in the other kind moves over."""
+        if declare_kinds(self._core, self._dispatcher, batch, simple):
             self._flusher.note_deletion()
 
     @property

@@ -8,10 +8,11 @@ from itertools import repeat
 from operator import add, sub
 
 from understudy.store.agreement import LAST_ADDRESS
+from understudy.store.batch_reader import BatchReader
 from understudy.store.careful_scan import CarefulScan
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, UNITS_AT_ONCE_MAX, ConsumeQueue, units_at_once
 from understudy.store.core import StoreCore
-from understudy.store.heads import is_rolled_back, own_offset, size_of
+from understudy.store.heads import own_offset, size_of
 from understudy.store.integrity import Integrity
 from understudy.store.queue_repair import QueueRepair
 from understudy.store.status import GetResult, GetStatus
@@ -33,6 +34,7 @@ class Reader:
         self._careful = CarefulScan(core, integrity, repair)
         #: A plain slave does not correct a consumer's offset; its master knows better.
         self.correct_offsets = True
+        self._batches = BatchReader(core, integrity, self._outside, self._corrected)
         self.settings_changed()
 
     def settings_changed(self) -> None:
@@ -64,7 +66,7 @@ class Reader:
         core = self._core
         queue = core.consume_queues.by_key.get((topic, queue_id))
         if core.batch_queues.topics and topic in core.batch_queues.topics:
-            return self._get_batches(topic, queue_id, offset, max_messages, max_bytes)
+            return self._batches.get(topic, queue_id, offset, max_messages, max_bytes, accept, accept_record)
         if queue is None or queue.max_offset == 0:
             hidden = queue is not None and 0 <= offset <= queue.next_offset
             next_offset = offset if hidden else self._corrected(offset, 0)
@@ -270,38 +272,6 @@ class Reader:
         else:
             most_bytes, most_count = config.max_transfer_bytes_on_disk, config.max_transfer_count_on_disk
         return min(most_bytes, max_bytes), min(most_count, max_messages)
-
-    def _get_batches(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> GetResult:
-        queue = self._core.batch_queues.by_key.get((topic, queue_id))
-        if queue is None or queue.next_offset == 0:
-            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, self._corrected(offset, 0), 0, 0, [])
-        min_offset, max_offset = queue.correct_min(max(self._core.segments.min_offset, 0)), queue.next_offset
-        if not min_offset <= offset < max_offset:
-            return self._outside(offset, min_offset, max_offset, queue.next_offset)
-        config = self._core.config
-        limit = min(max_bytes, config.max_transfer_bytes_in_memory)
-        parts: list[memoryview] = []
-        total = count = 0
-        status = GetStatus.OFFSET_FOUND_NULL
-        while offset < max_offset:
-            unit = queue.find(offset)
-            if unit is None:
-                break
-            physical, size, _, _, base, messages, _, _ = unit
-            if count and (total + size > limit or count + messages > max_messages):
-                break
-            offset = base + messages
-            record = self._core.log.bytes_at(physical, size)
-            is_damaged = physical < self._core.trusted_from and not self._integrity.is_whole(physical, size)
-            if is_damaged:
-                self._integrity.note(physical)
-            if record is None or is_damaged or own_offset(record, 0, size) < 0 or is_rolled_back(record):
-                status = GetStatus.MESSAGE_WAS_REMOVING
-                continue
-            parts.append(record)
-            total += size
-            count += messages
-        return GetResult(GetStatus.FOUND if count else status, offset, min_offset, max_offset, parts, total, count)
 
     def _outside(self, offset: int, min_offset: int, max_offset: int, written_offset: int) -> GetResult:
         if offset < min_offset:

@@ -20,10 +20,12 @@ A start never fails because of what is in the files:
 from __future__ import annotations
 
 import os.path
+from functools import partial
 
 from understudy.format import light_queues
 from understudy.runtime.log import get_logger
-from understudy.store.batch_topics import declare_batch_topics
+from understudy.store.batch_queue import BatchQueue, BatchUnit
+from understudy.store.batch_topics import declare_kinds
 from understudy.store.checkpoint import Checkpoint, load_checkpoint
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
@@ -95,6 +97,9 @@ class Recovery:
             start, index_from = self._start_without_mark(earliest, unclean, checkpoint)
             compare = True
         drop_deleted_queues(core, core.deletions.by_topic)
+        if self._living is not None:
+            with_simple_queues = {queue.topic for queue in core.consume_queues}
+            core.batch_queues.topics |= self._living.batch - with_simple_queues
         self._known = {topic.encode() for topic, _ in (*core.consume_queues.by_key, *core.batch_queues.by_key)}
         index_known = core.index.last.end_offset if compare and core.index.last is not None else -1
 
@@ -119,7 +124,7 @@ class Recovery:
         self._finish(walk, unclean, intact, durable)
         core.trusted_from = start if core.config.check_crc_on_recover else walk.end
         if self._living is not None:
-            declare_batch_topics(core, self._dispatcher, sorted(self._living.batch))
+            declare_kinds(core, self._dispatcher, self._living.batch, self._living.names - self._living.batch)
         if unclean or walk.holes or compare:
             log.info(
                 "recovered",
@@ -143,6 +148,8 @@ class Recovery:
         core.deletions.clear()
         core.save_deletions()
         core.log.continue_at(0)
+        if self._living is not None:
+            core.batch_queues.topics |= self._living.batch
 
     def _restore(self, mark: Mark, trusted_index: bool) -> bool:
         core = self._core
@@ -210,9 +217,13 @@ class Recovery:
         for queue in core.consume_queues:
             self._lost += [(queue, offset) for offset in recover_all(core.disk, queue, self._matches)]
             have_queues |= queue.next_offset > 0
+        torn_from = items[-1].end
         for batch in core.batch_queues.by_key.values():
-            batch.recover(items[-1].end)
+            batch.recover_all(torn_from, partial(self._matches_batch, batch, earliest))
             have_queues |= batch.next_offset > 0
+            if batch.torn:
+                last = batch.last_unit()
+                earliest = min(earliest, max(items[0].start, last.physical if last is not None else 0))
         if unclean:
             core.index.keep_until(checkpoint.index_ms)
         newest = core.index.last
@@ -269,7 +280,9 @@ class Recovery:
                 core.consume_queues.clear_after_end(queue)
             queue.max_offset = queue.next_offset
         for batch in core.batch_queues.by_key.values():
-            batch.cut(end)
+            if unclean or mark is None:
+                batch.cut(end)
+            batch.max_offset = batch.next_offset
         core.index.cut(end, core.last_store_ms)
         core.dispatched = end
         self._fill_gaps()
@@ -281,7 +294,7 @@ class Recovery:
                 core.consume_queues.doubt_after(queue, core.flushed)
             core.index.doubt_after(core.flushed)
             for batch in core.batch_queues.by_key.values():
-                batch.dirty = True
+                batch.doubt()
         else:
             core.flushed = end
         if unclean and core.hole is not None:
@@ -331,6 +344,10 @@ class Recovery:
             return False
         same = head.queue_id == queue.queue_id and head.topic == queue.topic.encode()
         return same or light_queues.NAMES in head.properties
+
+    def _matches_batch(self, batch: BatchQueue, earliest: int, unit: BatchUnit) -> bool:
+        """Whether a unit is that of a record of its queue; one that points before *earliest* was durable."""
+        return unit.physical < earliest or self._matches(batch.named, unit.physical, unit.size)
 
     def _has_unit_after_end(self, queue: ConsumeQueue) -> bool:
         if queue.starts and queue.starts[-1] > queue.start_of(queue.next_offset):

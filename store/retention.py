@@ -166,5 +166,7 @@ class Retention:
         log_min = core.segments.min_offset
         for queue in list(core.consume_queues):
             core.consume_queues.delete_before(queue, log_min)
+        for batch in core.batch_queues.by_key.values():
+            batch.delete_before(log_min)
         core.index.delete_before(log_min)
         core.deletions.fit(log_min, max(core.log.end, core.deletions.until))

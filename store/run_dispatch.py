@@ -77,8 +77,9 @@ class RunDispatcher:
         """Collect runs up to what is unusual or not whole; return their end and the store time of the last record."""
         core, dispatcher = self._core, self._dispatcher
         may_be_deleted = core.dispatched < core.deletions.until
-        if core.batch_queues.topics or may_be_deleted:
+        if may_be_deleted:
             return core.dispatched, 0
+        batch_topics = core.batch_queues.topics
         divides = core.config.enable_multi_dispatch
         view, base, limit = log.view, log.base, log.at
         at = core.dispatched - base
@@ -101,6 +102,8 @@ class RunDispatcher:
             queue_key = (tail[:field_at], queue_id)
             queue = known.get(queue_key)
             if queue is None:
+                if batch_topics and tail[1:field_at].decode("utf-8", "replace") in batch_topics:
+                    break
                 queue = known[queue_key] = dispatcher.queue(tail[1:field_at], queue_id)
             if queue.is_schedule:
                 break

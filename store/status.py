@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
+UNKNOWN_TAGS = -(1 << 63)
+"""In place of a tags code: what was stored is several messages, each of which may have tags of its own."""
+
 
 class PutStatus(enum.Enum):
     """Result of a put, with the names of PutMessageStatus.java."""

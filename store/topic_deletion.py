@@ -38,7 +38,7 @@ def drop_deleted_queues(core: StoreCore, topics: Iterable[str]) -> list[str]:
             core.consume_queues.delete(queue)
             doomed.add(queue.topic)
     for (topic, queue_id), batch in list(core.batch_queues.by_key.items()):
-        if topic in wanted and (last := batch.last_unit()) is not None and _was_deleted(core, topic, last[0]):
+        if topic in wanted and ((last := batch.last_unit()) is None or _was_deleted(core, topic, last.physical)):
             core.batch_queues.delete(topic, queue_id)
             doomed.add(topic)
     return sorted(doomed)

@@ -23,6 +23,7 @@ from understudy.format.record import (
     RecordError,
 )
 from understudy.runtime.log import get_logger
+from understudy.store.batch_queue_writer import BatchQueueWriter
 from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
@@ -43,7 +44,11 @@ _new_tuple = tuple.__new__
 
 
 class Writer:
-    """Appends messages to one store."""
+    """Appends messages to one store.
+
+    Attributes:
+        to_batch_queues: the way of messages whose topics have batch queues.
+    """
 
     def __init__(self, core: StoreCore, dispatcher: Dispatcher) -> None:
         self._core = core
@@ -56,6 +61,7 @@ class Writer:
         self._store_flag = FLAG_STORE_HOST_V6 if len(core.store_host) == 20 else 0
         self._indexing = core.config.message_index_enable
         self._disk_full = False
+        self.to_batch_queues = BatchQueueWriter(core, dispatcher, self)
         self.settings_changed()
 
     def settings_changed(self) -> None:
@@ -105,6 +111,20 @@ class Writer:
         core = self._core
         queue = self._by_key.get((topic, queue_id))
         if queue is None or core.refusals:
+            if topic in core.batch_queues.topics:
+                return self.to_batch_queues.append(
+                    topic,
+                    queue_id,
+                    body,
+                    properties,
+                    born_ms,
+                    born_host,
+                    flag,
+                    sys_flag,
+                    reconsume_times,
+                    prepared_transaction_offset,
+                    now_ms,
+                )
             queue = self.admit(topic, queue_id)
         body_length = len(body)
         properties_length = len(properties)
@@ -198,6 +218,14 @@ class Writer:
 
     def admit(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue of a message that may be stored, added if it is new. Raises :class:`PutRejected`."""
+        self.check(topic, queue_id)
+        try:
+            return self._core.consume_queues.create(topic, queue_id)
+        except RecordError as error:
+            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error)) from None
+
+    def check(self, topic: str, queue_id: int) -> None:
+        """Raise :class:`PutRejected` when no message may be stored, or none under this name."""
         core = self._core
         if core.refusals:
             raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, "; ".join(sorted(core.refusals)))
@@ -211,16 +239,6 @@ class Writer:
             raise PutRejected(
                 PutStatus.MESSAGE_ILLEGAL, f"topic {topic!r} with queue {queue_id} cannot name a queue; use another"
             )
-        if topic in core.batch_queues.topics:
-            # A folder of the reference may hold such queues; they are read, not added to.
-            raise PutRejected(
-                PutStatus.MESSAGE_ILLEGAL,
-                f"topic {topic} has batch queues (queue.type=BatchCQ), which take no new messages here; use another",
-            )
-        try:
-            return core.consume_queues.create(topic, queue_id)
-        except RecordError as error:
-            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error)) from None
 
     def map_tail(self, queue: ConsumeQueue, offset: int) -> None:
         """Make *queue* ready for a unit at queue offset *offset*. Raises :class:`PutRejected`."""
@@ -228,16 +246,16 @@ class Writer:
         try:
             self._core.consume_queues.map_tail(queue, offset)
         except OSError as error:
-            raise self._no_space("no new consume queue file", error) from error
+            raise self.no_space("no new consume queue file", error) from error
 
     def make_room(self, queue: ConsumeQueue, count: int) -> None:
         """Make *queue* ready for *count* more units. Raises :class:`PutRejected`."""
         try:
             self._core.consume_queues.make_room(queue, count)
         except OSError as error:
-            raise self._no_space("no new consume queue file", error) from error
+            raise self.no_space("no new consume queue file", error) from error
 
-    def _no_space(self, what: str, error: OSError) -> PutRejected:
+    def no_space(self, what: str, error: OSError) -> PutRejected:
         """Return the refusal of a message for which the disk has no space; log the first."""
         if error.errno != ENOSPC or error.filename is None:
             return PutRejected(PutStatus.CREATE_MAPPED_FILE_FAILED, f"{what}: {error}")
@@ -264,6 +282,11 @@ class Writer:
             f"the properties have {properties_length} bytes, the longest allowed have {MAX_PROPERTIES_BYTES}",
         )
 
+    def take_space(self, size: int) -> None:
+        """Have space for *size* bytes at the end of the log; see :meth:`roll`."""
+        if size + BLANK_BYTES > self._log.allocated - self._log.at:
+            self.roll(size)
+
     def roll(self, size: int) -> None:
         """Take the space for *size* bytes, in the next file of the log when this one is at its end.
 
@@ -280,5 +303,5 @@ class Writer:
                 log.roll()
                 log.reserve(size + BLANK_BYTES)
         except OSError as error:
-            raise self._no_space("no new commit log file", error) from error
+            raise self.no_space("no new commit log file", error) from error
         self._space_found()

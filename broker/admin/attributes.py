@@ -25,13 +25,11 @@ class Attribute:
 
     Args:
         choices: the words it may be; empty for a number.
-        unserved: those of them that this broker does not take, each with the reason.
         low, high: bounds of a number.
         changeable: whether it may change after its owner was created.
     """
 
     choices: tuple[str, ...] = ()
-    unserved: Mapping[str, str] = attrs.Factory(dict)
     low: int = 0
     high: int = 0
     changeable: bool = True
@@ -41,8 +39,6 @@ class Attribute:
         if self.choices:
             if value not in self.choices:
                 raise AttributeRefusedError(f"value is not in set: [{', '.join(self.choices)}]")
-            if value in self.unserved:
-                raise AttributeRefusedError(f"{value} is not supported: {self.unserved[value]}")
             return
         if not _NUMBER.fullmatch(value):
             raise AttributeRefusedError(f'For input string: "{value[:64]}"')
@@ -54,11 +50,7 @@ class Attribute:
 TOPIC_ATTRIBUTES = {
     "cleanup.policy": Attribute(("DELETE", "COMPACTION"), changeable=False),
     "message.type": Attribute(("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "NORMAL")),
-    QUEUE_TYPE: Attribute(
-        ("SimpleCQ", BATCH_QUEUES),
-        unserved={BATCH_QUEUES: "this broker writes no batch queues; leave queue.type out or make it SimpleCQ"},
-        changeable=False,
-    ),
+    QUEUE_TYPE: Attribute(("SimpleCQ", BATCH_QUEUES), changeable=False),
     "reserve.time": Attribute(low=-1, high=2**63 - 1),
 }
 GROUP_ATTRIBUTES = {"priority.factor": Attribute(low=0, high=100)}

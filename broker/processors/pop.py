@@ -161,7 +161,7 @@ class PopProcessor:
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{row.read_queue_nums}] "
                 f"consumer:[/{connection.address}]",
             )
-        self._admission.check_reader(group, NOTHING)
+        self._admission.check_reader(group, row, NOTHING)
         limit_ms = self._store_config.timer_max_delay_sec * 1000
         if most < 1 or not 0 < invisible_ms <= limit_ms:
             remark = f"maxMsgNums must be 1 to {MOST_MESSAGES} and invisibleTime 1 to {limit_ms} ms"

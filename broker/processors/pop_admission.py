@@ -12,6 +12,7 @@ import attrs
 from understudy.broker.catalog import Catalog
 from understudy.broker.presence import Presence
 from understudy.broker.processors.send_admission import FAQ
+from understudy.broker.topics import BATCH_QUEUES, QUEUE_TYPE, TopicConfig, has_batch_queues
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
@@ -31,11 +32,12 @@ class PopAdmission:
     presence: Presence
     serves: Callable[[], bool]
 
-    def check_reader(self, group: str, ext: dict[str, str]) -> None:
-        """Refuse a group that may not consume, and all where nothing is handed out.
+    def check_reader(self, group: str, topic: TopicConfig, ext: dict[str, str]) -> None:
+        """Refuse a group that may not consume, a topic that cannot be popped, and all where nothing is handed out.
 
         Args:
             group: that pops.
+            topic: that it pops from.
             ext: header fields of a refusal.
 
         Raises:
@@ -58,6 +60,10 @@ class PopAdmission:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark, ext)
         if not row.consume_enable:
             raise CommandError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}", ext)
+        if has_batch_queues(topic.attributes):
+            # Differs because a batch is one message to a pop: no client unpacks it, and none could give one of it back.
+            remark = f"topic[{topic.name}] has batch queues ({QUEUE_TYPE}={BATCH_QUEUES}): pull from it, do not pop"
+            raise CommandError(ResponseCode.NO_PERMISSION, remark, ext)
 
     def check_place(self, connection: Connection, topic: str, queue_id: int) -> None:
         """Refuse a queue that does not exist, at a broker that takes nothing now. Raises :class:`CommandError`."""

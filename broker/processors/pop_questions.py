@@ -91,7 +91,7 @@ class PopQuestions:
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{row.read_queue_nums}]",
                 ext,
             )
-        self._parts.admission.check_reader(group, ext)
+        self._parts.admission.check_reader(group, row, ext)
         return group, topic, max(queue_id, -1)
 
     def _queues(self, group: str, topic: str, queue_id: int, *, in_order: bool, retry_percent: int) -> list[Queue]:

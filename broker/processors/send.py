@@ -26,6 +26,7 @@ from understudy.broker.processors.stored_answer import StoredAnswers
 from understudy.broker.statistics import BrokerStatistics
 from understudy.format import json_dialect, names
 from understudy.format.properties import format_properties
+from understudy.format.record import FLAG_INNER_BATCH
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command
 from understudy.remoting.connection import Connection
@@ -116,6 +117,8 @@ class SendProcessor:
             reconsume_times = _SMALL[ext.get("j") or "0"]
         except (KeyError, TypeError, ValueError):
             topic, queue_id, sys_flag, born_ms, flag, reconsume_times = send_header.numbers(ext)
+            if sys_flag & FLAG_INNER_BATCH:
+                self.admission.check_inner_batch(topic, sys_flag)
         if not _LONG_MIN <= born_ms < _LONG_LIMIT:
             raise send_header.explain(ext)
         properties = ext.get("i") or ""

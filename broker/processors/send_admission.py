@@ -24,6 +24,7 @@ from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicC
 from understudy.broker.transactions.half import is_half, to_half
 from understudy.format import names
 from understudy.format.properties import parse_properties
+from understudy.format.record import FLAG_INNER_BATCH
 from understudy.format.unique_id import UniqueIds
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
@@ -50,7 +51,7 @@ Count = Callable[[int, int, int], None]
 class TopicPlan:
     """What a send needs to know of its topic, worked out once per change of the topic."""
 
-    __slots__ = ("count", "led", "ordinary", "queue_limit", "row", "sys_flag", "write_queues")
+    __slots__ = ("batch_queues", "count", "led", "ordinary", "queue_limit", "row", "sys_flag", "write_queues")
 
     def __init__(self, row: TopicConfig, count: Count, led: LedQueues | None = None) -> None:
         self.row = row
@@ -61,7 +62,9 @@ class TopicPlan:
         self.sys_flag = MULTI_TAGS_FLAG if row.filter_type == MULTI_TAG else 0
         retry = row.name.startswith(names.RETRY_PREFIX)
         compaction = row.attributes.get("cleanup.policy") == "COMPACTION"
-        self.ordinary = not (retry or row.order or compaction or row.name == names.TIMER_TOPIC or led is not None)
+        self.batch_queues = has_batch_queues(row.attributes)
+        unusual = retry or row.order or compaction or self.batch_queues or led is not None
+        self.ordinary = not (unusual or row.name == names.TIMER_TOPIC)
 
 
 def refusal_of(role: Role, config: BrokerConfig) -> CommandError | None:
@@ -141,9 +144,6 @@ class Admission:
             row = rows.create_on_send(topic, template, queues, ext.get("k") == "true", config.auto_create_topic_enable)
         if row is None:
             raise self.refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
-        if has_batch_queues(row.attributes):
-            remark = f"topic {topic} has batch queues ({QUEUE_TYPE}={BATCH_QUEUES}), which take no new messages here"
-            raise self.refused(ResponseCode.MESSAGE_ILLEGAL, f"{remark}; use another")
         plan = self.plans.get(topic)
         if plan is None:
             mapping = self._parts.catalog.mappings.table.get(topic)
@@ -191,6 +191,13 @@ class Admission:
         if plan.row.attributes.get("cleanup.policy") == "COMPACTION" and not pairs.get("KEYS", "").strip():
             raise self.refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         level = delay.level_of(pairs)
+        if sys_flag & FLAG_INNER_BATCH or "INNER_NUM" in pairs:
+            self.check_inner_batch(topic, sys_flag)
+            if level > 0 or request.asks(pairs) or is_half(pairs, reconsume_times, level):
+                raise self.refused(
+                    ResponseCode.MESSAGE_ILLEGAL, "an inner batch can be neither delayed nor transactional"
+                )
+            return topic, queue_id, sys_flag, pairs
         half = is_half(pairs, reconsume_times, level)
         if half and config.reject_transaction_message:
             remark = f"the broker[{config.broker_ip1}] sending transaction message is forbidden"
@@ -219,6 +226,24 @@ class Admission:
             f"static topic {topic} takes no delayed, timed or transactional messages: its queues may move meanwhile"
         )
         return self.refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+    def check_inner_batch(self, topic: str, sys_flag: int) -> None:
+        """Refuse a message that says it is several where it would count as one, or the other way round.
+
+        Args:
+            topic: where it goes.
+            sys_flag: of the message.
+
+        Raises:
+            CommandError: the refusal.
+        """
+        row = self._parts.catalog.topics.get(topic)
+        if row is None or not has_batch_queues(row.attributes) or not sys_flag & FLAG_INNER_BATCH:
+            raise self.refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"an inner batch has {FLAG_INNER_BATCH} in its sysFlag and INNER_NUM in its properties, and goes to a "
+                f"topic with {QUEUE_TYPE}={BATCH_QUEUES}; this message to {topic} does not",
+            )
 
     def _settle_kept(self, pairs: dict[str, str]) -> None:
         """Give a message for the timer topic itself a queue that is here; refuse one that says no place or no time.

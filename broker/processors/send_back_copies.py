@@ -15,11 +15,12 @@ from understudy.broker.node import Node
 from understudy.broker.processors.send_admission import FAQ, RETRY_OVERRIDE_VERSION
 from understudy.broker.topics import TopicConfig
 from understudy.format import names
-from understudy.format.record import Record, RecordError, decode_record, offset_message_id
+from understudy.format.record import FLAG_INNER_BATCH, Record, RecordError, decode_record, offset_message_id
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError, optional_bool, optional_int, required, required_int
 from understudy.store.message_store import MessageStore
+from understudy.store.status import PutStatus
 
 FIRST_RETRY_LEVEL = 3
 
@@ -76,6 +77,10 @@ class RetryCopies:
         if row.retry_queue_nums <= 0:
             return None
         record = self._record(offset)
+        if record.sys_flag & FLAG_INNER_BATCH:
+            # As the reference, by its check of such flags; clients send the one message they want again by themselves.
+            remark = f"{PutStatus.MESSAGE_ILLEGAL.value}: the message at {offset} is one of a batch; send it anew"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
         pairs = record.properties
         origin = pairs.setdefault("RETRY_TOPIC", record.topic)
         pairs["WAIT"] = "false"

@@ -1,5 +1,8 @@
 """Batches of messages (320): checked as a whole, stored in one go, very large ones in pieces.
 
+In a topic with batch queues a batch becomes one record, an *inner batch*, when its sender knows them: it sends an id
+for the batch as a whole.
+
 Source: SendMessageProcessor.java (sendBatchMessage).
 """
 
@@ -15,17 +18,18 @@ from understudy.broker import delay
 from understudy.broker.processors.send_admission import Admission, TopicPlan
 from understudy.broker.processors.send_properties import wants_wait
 from understudy.format import json_dialect, names
-from understudy.format.batch import BatchError, cut_batch, holds_more_than
-from understudy.format.properties import parse_properties
-from understudy.format.record import FLAG_TRANSACTION_MASK
+from understudy.format.batch import BatchError, check_batch, cut_batch, holds_more_than
+from understudy.format.properties import NAME_END, PAIR_END, format_properties, parse_properties
+from understudy.format.record import FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, FLAG_TRANSACTION_MASK
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, Lane
+from understudy.remoting.fields import CommandError
 from understudy.remoting.frame import reply_head
 from understudy.remoting.limits import LaneLimits
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.pace import Pace
+from understudy.runtime.pace import Pace, run_steps
 from understudy.store.status import AppendedBatch, PutRejected, PutStatus
 
 if TYPE_CHECKING:
@@ -120,12 +124,19 @@ class SendBatches:
             )
         batch = Batch(plan, queue_id, born_ms, born_host, sys_flag, reconsume_times, command.body)
         lane, size = self._lane, len(command.body)
+        inner = plan.batch_queues and bool(pairs.get("UNIQ_KEY"))
         if (
             lane is not None
             and LARGE_BATCH_BYTES < size <= self._parts.node.options.store.max_message_size
             and holds_more_than(command.body, LARGE_BATCH_MESSAGES)
         ):
-            return lane.submit(connection, command, partial(self._in_pieces, batch))
+            return lane.submit(connection, command, partial(self._large_inner if inner else self._in_pieces, batch))
+        if inner:
+            try:
+                count = run_steps(check_batch(command.body))
+            except BatchError as error:
+                raise self._broken(error) from None
+            return self._inner(batch, connection, command, count, now_ms)
         first, offsets, end = self._append(batch, command.body, now_ms)
         if command.flag & ONEWAY_BIT:
             return None
@@ -151,6 +162,72 @@ class SendBatches:
         self._sends.count(plan.count, queue_id, len(offsets), stored.end_offset - offsets[0] if offsets else 0)
         return stored
 
+    def _inner(self, batch: Batch, connection: Connection, command: Command, count: int, now_ms: int) -> Answer:
+        """Store a batch of *count* messages as one record, and answer.
+
+        Args:
+            batch: the batch.
+            connection, command: as of :meth:`send`.
+            count: messages in it.
+            now_ms: wall time.
+        """
+        plan, text = batch.plan, (command.ext or {}).get("i") or ""
+        topic, queue_id, sys_flag, pairs = self._admission.rewrite(
+            command,
+            plan,
+            plan.row.name,
+            batch.queue_id,
+            f"{text}{'' if text.endswith(PAIR_END) else PAIR_END}INNER_NUM{NAME_END}{count}",
+            batch.sys_flag | FLAG_INNER_BATCH | FLAG_NEED_UNWRAP,
+            batch.reconsume_times,
+            now_ms,
+        )
+        try:
+            physical, size, first = self._parts.store.append(
+                topic,
+                queue_id,
+                batch.body,
+                format_properties(pairs).encode(),
+                batch.born_ms,
+                batch.born_host,
+                sys_flag=sys_flag,
+                reconsume_times=batch.reconsume_times,
+                now_ms=now_ms,
+            )
+        except PutRejected as error:
+            raise self._admission.rejected(error) from None
+        except UnicodeEncodeError:
+            raise self._admission.refused(
+                ResponseCode.MESSAGE_ILLEGAL, "the properties are not valid Unicode text"
+            ) from None
+        self._sends.count(plan.count, queue_id, count, size)
+        if command.flag & ONEWAY_BIT:
+            return None
+        copies = self._sends.copies_of(text)
+        ids = self._sends.message_ids.of([physical])
+        return self._answer(connection, command, batch, first, ids, physical + size, copies, inner=True)
+
+    async def _large_inner(self, batch: Batch, connection: Connection, command: Command) -> Answer:
+        """Check a batch of very many messages while others have their turn, and store it as one record."""
+        world = self._parts.node.world
+        async with Pace(world) as pace:
+            try:
+                count = await pace.run(check_batch(batch.body))
+            except BatchError as error:
+                raise self._broken(error) from None
+        now_ms = world.clock.wall_ms()
+        if self._admission.refusal is not None:
+            raise self._admission.unready(now_ms)
+        batch.plan = self._admission.admit(command.ext or {}, batch.plan.row.name)
+        led = batch.plan.led
+        if led is not None and not led.leads(batch.queue_id):  # it has moved meanwhile
+            raise led.not_led(int((command.ext or {}).get("e") or -1))
+        self._sends.begin_receive(now_ms)
+        try:
+            return self._inner(batch, connection, command, count, now_ms)
+        finally:
+            self._sends.end_receive()
+
     async def _in_pieces(self, batch: Batch, connection: Connection, command: Command) -> Answer:
         """Store a batch of very many messages in pieces, between which others have their turn.
 
@@ -162,7 +239,7 @@ class SendBatches:
             try:
                 ends = await pace.run(cut_batch(body, PIECE_MESSAGES))
             except BatchError as error:
-                raise self._admission.rejected(PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error))) from None
+                raise self._broken(error) from None
             first, ids, last = -1, list[bytes](), 0
             for begin, end in pairwise([0, *ends]):
                 now_ms = self._parts.node.world.clock.wall_ms()
@@ -187,8 +264,20 @@ class SendBatches:
         copies = self._sends.copies_of(ext.get("i") or "")
         return self._answer(connection, command, batch, first, b",".join(ids), last, copies)
 
+    def _broken(self, error: BatchError) -> CommandError:
+        return self._admission.rejected(PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error)))
+
     def _answer(
-        self, connection: Connection, command: Command, batch: Batch, first: int, ids: bytes, end: int, copies: int
+        self,
+        connection: Connection,
+        command: Command,
+        batch: Batch,
+        first: int,
+        ids: bytes,
+        end: int,
+        copies: int,
+        *,
+        inner: bool = False,
     ) -> Answer:
         """Answer a batch that is stored, or let it wait until it is safe."""
         pairs = parse_properties((command.ext or {}).get("i") or "")
@@ -196,9 +285,10 @@ class SendBatches:
         queue_id, led = batch.queue_id, batch.plan.led
         if led is not None:
             queue_id, first = led.told(queue_id, first)
+        fields = [b"transactionId", b"batchUniqId"] if inner else [b"transactionId"]
         answer_ext = self._sends.forms.batch % (
             queue_id,
-            b'"transactionId":%b,' % json_dialect.dumps(unique) if unique else b"",
+            b"".join(b'"%b":%b,' % (field, json_dialect.dumps(unique)) for field in fields) if unique else b"",
             ids,
             first,
         )

@@ -18,7 +18,7 @@ REWRITTEN = frozenset(
     {
         *("UNIQ_KEY", "KEYS"),  # a second one: the last counts
         *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY", "TRAN_MSG"),
-        *("POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER", "__CRC32#"),
+        *("INNER_NUM", "POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER", "__CRC32#"),
     }
 )
 """Properties that change the way of a message or are replaced; a text with one of them is parsed and written anew."""

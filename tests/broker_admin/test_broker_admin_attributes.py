@@ -1,4 +1,4 @@
-"""Every attribute of topics and groups, and what comes of it here; batch queues are refused at every door."""
+"""Every attribute of topics and groups, and what comes of it here; batch queues come in at every door."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOPICS = {
         "DELAY": STORED,
         "NORMAL": STORED,
     },
-    "queue.type": {"SimpleCQ": STORED, "BatchCQ": REFUSED},  # a real broker would not start on what we would store
+    "queue.type": {"SimpleCQ": STORED, "BatchCQ": STORED},  # and its queues are batch queues
     "reserve.time": {"-2": REFUSED, "-1": STORED, "9223372036854775807": STORED, "9223372036854775808": REFUSED},
 }
 GROUPS = {"priority.factor": {"-1": REFUSED, "0": STORED, "100": STORED, "101": REFUSED}}
@@ -44,7 +44,7 @@ def test_what_is_done_with_each_attribute_is_listed(known: dict[str, object], ta
             assert ({key: value} if effect == STORED else {}) == stored, (key, value)
 
 
-async def test_batch_queues_are_refused_by_name_and_in_lists() -> None:
+async def test_batch_queues_are_taken_by_name_and_in_lists_and_stay() -> None:
     rig = Rig()
     fields = {"topic": "T", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "topicFilterType": "SINGLE_TAG"}
     one = await rig.ask(17, {**fields, "attributes": "+queue.type=BatchCQ"})
@@ -52,8 +52,10 @@ async def test_batch_queues_are_refused_by_name_and_in_lists() -> None:
         {"topicName": name, "attributes": {"+queue.type": kind}} for name, kind in (("A", "SimpleCQ"), ("B", "BatchCQ"))
     ]
     several = await rig.ask(18, body=json.dumps({"topicConfigList": rows}).encode())
-    for answer in (one, several):
+    assert (one.code, several.code) == (0, 0)
+    kinds = {name: rig.topics.rows[name].attributes["queue.type"] for name in ("T", "A", "B")}
+    assert kinds == {"T": "BatchCQ", "A": "SimpleCQ", "B": "BatchCQ"}
+    for name, other in (("T", "SimpleCQ"), ("A", "BatchCQ")):
+        answer = await rig.ask(17, {**fields, "topic": name, "attributes": f"+queue.type={other}"})
         assert answer.code == 1
-        assert answer.remark is not None
-        assert "BatchCQ is not supported: this broker writes no batch queues" in answer.remark
-    assert {"T", "A", "B"}.isdisjoint(rig.topics.rows)
+        assert "attempt to update an unchangeable attribute. key: queue.type" in (answer.remark or "")

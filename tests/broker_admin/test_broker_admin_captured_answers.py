@@ -71,8 +71,7 @@ def as_captured(step: dict[str, Any], answer: Command) -> dict[str, Any]:
 
 @pytest.mark.covers("IT-22")
 async def test_a_conversation_with_a_real_broker(tmp_path: Path, nursery: trio.Nursery) -> None:
-    # Batch queues are refused here (test_broker_admin_attributes.py); the topic that has them goes on with simple ones.
-    steps = json.loads((DATA / "answers.json").read_text().replace("BatchCQ", "SimpleCQ"))
+    steps = json.loads((DATA / "answers.json").read_text())
     options, _ = BrokerOptions.from_properties(
         {
             "listenPort": "0",

@@ -1,18 +1,15 @@
-"""Topics with batch queues take no messages, and whatever else comes to them stands in batch queues."""
+"""Whatever comes to a topic with batch queues stands in batch queues, before and after its kind is known."""
 
 from __future__ import annotations
 
 import random
 
-import pytest
 from store_fixtures import HOST, bodies_of, disk_of, put, running_store, simulated_world, small_config
 from test_store_replication import TOPIC, copy
 
-from understudy.format.batch import encode_batch
 from understudy.runtime.world import World
 from understudy.store.deletions import LivingTopics
 from understudy.store.message_store import MessageStore
-from understudy.store.status import PutRejected, PutStatus
 
 BATCH, SIMPLE = "/store/batchconsumequeue", "/store/consumequeue"
 
@@ -29,18 +26,6 @@ def only_batch_queues(world: World) -> bool:
     return disk.listdir(BATCH) == [TOPIC] and TOPIC not in disk.listdir(SIMPLE)
 
 
-@pytest.mark.parametrize("batch", [False, True])
-async def test_sends_are_refused_by_the_attribute_alone(batch: bool, autojump_clock: object) -> None:
-    async with running_store(simulated_world()) as store:
-        store.declare_batch_topics([TOPIC])
-        with pytest.raises(PutRejected, match=r"has batch queues \(queue.type=BatchCQ\)") as refused:
-            if batch:
-                store.append_batch(TOPIC, 0, encode_batch([(0, b"b", b"")]), 1, bytes(8))
-            else:
-                put(store, TOPIC, b"a")
-        assert refused.value.status is PutStatus.MESSAGE_ILLEGAL
-
-
 async def test_a_replica_that_learns_late_moves_what_it_has(autojump_clock: object) -> None:
     chance, slave_world = random.Random(1), simulated_world(2)
     async with running_store(simulated_world(1)) as master, running_store(slave_world) as slave:
@@ -49,7 +34,7 @@ async def test_a_replica_that_learns_late_moves_what_it_has(autojump_clock: obje
             put(master, "Other", b"%d" % number)
         copy(master, slave, chance)
         # when the attribute comes after messages, and others after it
-        slave.declare_batch_topics([TOPIC])
+        slave.declare_kinds([TOPIC])
         put(master, TOPIC, b"30")
         copy(master, slave, chance)
         # then all of them stand in a batch queue

@@ -49,7 +49,6 @@ ALLOWED = {
     "understudy.broker.member_view:State.answered_at": "when the name servers answered last",
     "understudy.controller.raft.links:LinkCounters.rejected_connections": "who was turned away",
     "understudy.store.message_store:MessageStore.writable": "whether appends are taken",
-    "understudy.store.status:AppendedBatch.first_queue_offset": "where a batch went",
     "understudy.store.timer_files:Opened.anew": "whether the timer log began anew",
 }
 """Names that nothing of the package uses, and why they are there."""
