@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from understudy.format.java_hash import index_hash, unsigned_hash
 from understudy.format.properties import find_property
+from understudy.format.remembered import LONGEST
 from understudy.runtime.log import get_logger
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
@@ -22,6 +23,7 @@ LAST_ADDRESS = -(1 << 31) - 1
 """A tags code that is not above it is none: it says where an extended unit lies (ConsumeQueueExt.java)."""
 _TAG_PREFIX = b"T#"
 _LONGEST_TAGS = 1_024
+_TEXTS_MAX = 256
 _MASK = 0xFFFFFFFF
 #: Queue ids without a queue after which no more are looked for.
 _IDS_MISSING = 64
@@ -39,6 +41,7 @@ class Agreement:
         self._core = core
         self._dispatcher = dispatcher
         self.units_mended = 0
+        self._texts: dict[int, bytes] = {}
 
     def expected_code(self, queue: ConsumeQueue, code: int) -> int | None:
         """Return *code*, of a unit of *queue*, as far as it is a hash of tags; else ``None``."""
@@ -48,6 +51,22 @@ class Agreement:
         """Return the tags code of a message with these properties."""
         tags = find_property(properties, TAGS)
         return 0 if tags is None else self._dispatcher.tag_code(tags)
+
+    def fits(self, queue: ConsumeQueue, code: int, properties: bytes) -> bool:
+        """Whether *code*, of a unit of *queue*, is that of these properties, if it is one of tags at all."""
+        # Asked of each message that is read for the first time: what a code stands for is looked for, not worked out.
+        text = self._texts.get(code)
+        if text is not None and (text in properties or properties.startswith(text[1:])):
+            return True
+        if self.expected_code(queue, code) not in (None, self.code_of(properties)):
+            return False
+        tags = find_property(properties, TAGS)
+        if tags is not None and not queue.is_schedule and properties.count(TAGS) == 1:
+            if len(self._texts) >= _TEXTS_MAX:
+                self._texts.clear()
+            if len(tags) <= LONGEST:
+                self._texts[code] = b"\x02" + TAGS + tags + b"\x02"
+        return True
 
     def settle(self, head: RecordHead) -> bool | None:
         """Compare a whole record with its units, and mend those that have rotted.

@@ -31,7 +31,7 @@ from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.heads import own_offset
 from understudy.store.index_scrub import IndexScrub
-from understudy.store.seals import is_as_sealed
+from understudy.store.seals import is_as_sealed, may_be_sealed
 from understudy.store.segments import Segment
 from understudy.store.walk import RecordHead, Walk, parse
 
@@ -87,7 +87,9 @@ def _usual_properties(
     if properties_at + tail_length != at + size or view[topic_at : properties_at - 2] != queue.topic_field:
         return None
     properties = bytes(view[properties_at : at + size])
-    return properties if is_as_sealed(view[at : at + size], properties) else None
+    if may_be_sealed(properties) and not is_as_sealed(view[at : at + size], properties):
+        return None
+    return properties
 
 
 def _stands_at(head: RecordHead, queue: ConsumeQueue, offset: int) -> bool:
@@ -158,7 +160,7 @@ class Integrity:
             if cells[cell] & bit:
                 continue
             properties = _usual_properties(view, at, physical, size, queue, offset)
-            if properties is not None and agreement.expected_code(queue, code) in (None, agreement.code_of(properties)):
+            if properties is not None and agreement.fits(queue, code, properties):
                 cells[cell] |= bit
             elif not self.is_whole(physical, size, queue, offset, code):
                 return False

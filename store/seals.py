@@ -15,6 +15,7 @@ from understudy.format.record import CRC_MASK
 NAME = b"__CRC32#\x01"
 SEAL_BYTES = 20
 _DIGITS = 10
+_NAME_ENDS = len(NAME) - SEAL_BYTES - 1
 _END = b"\x02"
 #: What a seal begins with; who finds it where a seal would begin looks closer.
 SEAL_BEGINS = NAME[0]
@@ -40,6 +41,13 @@ def seal(*parts: bytes | memoryview) -> bytes:
         value = crc32(part, value)
     digits = str(value & CRC_MASK)[::-1].ljust(_DIGITS, "0")
     return NAME + digits.encode() + _END
+
+
+def may_be_sealed(properties: bytes) -> bool:
+    """Whether :func:`is_as_sealed` has something to look at; a quick answer for the many records without a seal."""
+    return len(properties) >= SEAL_BYTES and (
+        properties[-SEAL_BYTES] == SEAL_BEGINS or properties[_NAME_ENDS] == NAME[-1]
+    )
 
 
 def is_as_sealed(record: memoryview, properties: bytes) -> bool:
