@@ -56,22 +56,7 @@ class IndexScrub:
         if file is not None and file.has_entries(at, expected, head.physical_offset, head.store_ms):
             self._next = at + len(expected)
             return True
-        for number, unsigned in enumerate(expected):
-            if not self._stands_next(head, expected[number:]):
-                return True  # it was not indexed, or not by all it says
-            file, at = self._file, self._next
-            assert file is not None
-            self._next = at + 1
-            found, physical, seconds, older = file.entry(at)
-            if found != unsigned:
-                if file.is_linked(at):
-                    return False
-                self._mend(file, at, (unsigned, head.physical_offset, seconds, older))
-                continue
-            wanted = file.seconds_of(head.store_ms) if at > 1 else seconds
-            if (physical, seconds) != (head.physical_offset, wanted):
-                self._mend(file, at, (unsigned, head.physical_offset, wanted, older))
-        return True
+        return self._compare(head, expected) if expected else True
 
     def mending_links(self) -> Generator[None, None, None]:
         """Compare, in steps, chains and slots of every file with its entries."""
@@ -87,29 +72,55 @@ class IndexScrub:
 
     # Inside
 
-    def _stands_next(self, head: RecordHead, expected: list[int]) -> bool:
-        """Find the entry to be compared next with the first of *expected*; ``False`` when the record has none."""
-        file = self._file
-        if file is not None and self._next >= file.count:
-            following = [each for each in self._core.index.files if each.name > file.name]
-            self._file, self._next = (following[0], 1) if following else (file, self._next)
-            file = self._file
-        if file is not None and file in self._core.index.files and self._next < file.count:
-            found, physical, _, _ = file.entry(self._next)
-            if physical == head.physical_offset:
-                return True
-            if found == expected[0] and not self._is_of(physical, found):
-                return True
-        return self._look_up(head.physical_offset)
+    def _compare(self, head: RecordHead, expected: list[int]) -> bool:
+        """Do what :meth:`agrees` does, one entry after the other; *expected* are the hashes of the record."""
+        physical = head.physical_offset
+        entries = self._entries_of(physical)
+        if not entries and not self._mend_offset(physical, expected[:1], self._file, self._next):
+            return True  # it was never indexed
+        entries = entries or self._entries_of(physical)
+        known = [file.entry(number)[0] for file, number in entries]
+        missing = [each for each in expected if each not in known]
+        for (file, number), unsigned in zip(entries, known, strict=True):
+            if unsigned in expected:
+                continue
+            if file.is_linked(number):
+                return False
+            if missing:
+                self._mend(file, number, (missing.pop(0), *file.entry(number)[1:]))
+        for place in range(len(missing)):  # not all of them are there in stores of older versions
+            file, number = entries[-1]
+            if not self._mend_offset(physical, missing[place:], file, number + 1):
+                file, number = entries[0]
+                self._mend_offset(physical, missing[place:], file, number - 1)
+            entries = self._entries_of(physical)
+        for file, number in entries:
+            unsigned, _, seconds, older = file.entry(number)
+            if number > 1 and seconds != file.seconds_of(head.store_ms):
+                self._mend(file, number, (unsigned, physical, file.seconds_of(head.store_ms), older))
+        if entries:
+            self._file, self._next = entries[-1][0], entries[-1][1] + 1
+        return True
 
-    def _look_up(self, physical: int) -> bool:
+    def _entries_of(self, physical: int) -> list[tuple[IndexFile, int]]:
+        """Return file and number of each entry that says that its record begins at *physical*."""
+        found = []
         for file in self._core.index.files:
-            if file.count > 1 and file.begin_offset <= physical <= file.end_offset:
-                number = file.first_at(physical)
-                if number < file.count and file.entry(number)[1] == physical:
-                    self._file, self._next = file, number
-                    return True
-        return False
+            number = file.first_at(physical)
+            while number < file.count and file.entry(number)[1] == physical:
+                found.append((file, number))
+                number += 1
+        return found
+
+    def _mend_offset(self, physical: int, hashes: list[int], file: IndexFile | None, number: int) -> bool:
+        """Have an entry say *physical* if it has one of *hashes*, and what it says has none; tell whether it did."""
+        if file is None or file not in self._core.index.files or not 0 < number < file.count:
+            return False
+        unsigned, present, seconds, older = file.entry(number)
+        if unsigned not in hashes or present == physical or self._is_of(present, unsigned):
+            return False
+        self._mend(file, number, (unsigned, physical, seconds, older))
+        return True
 
     def _is_of(self, physical: int, unsigned: int) -> bool:
         """Whether a whole record begins at *physical* and stands under that hash."""

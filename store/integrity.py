@@ -160,7 +160,7 @@ class Integrity:
             if cells[cell] & bit:
                 continue
             properties = _usual_properties(view, at, physical, size, queue, offset)
-            if properties is not None and agreement.fits(queue, code, properties):
+            if properties is not None and physical not in self._damaged and agreement.fits(queue, code, properties):
                 cells[cell] |= bit
             elif not self.is_whole(physical, size, queue, offset, code):
                 return False
@@ -182,7 +182,7 @@ class Integrity:
         cell, bit = at // _CELL_BYTES >> 3, 1 << (at // _CELL_BYTES & 7)
         if cells[cell] & bit:
             return True
-        head = parse(self._core.segments.view(segment), at, segment.start)
+        head = None if physical in self._damaged else parse(self._core.segments.view(segment), at, segment.start)
         if head is None or head.size_bytes != size or (queue is not None and not _stands_at(head, queue, offset)):
             return False
         agreement = self._agreement
@@ -221,6 +221,12 @@ class Integrity:
             at=physical,
         )
         self._damaged.add(physical)
+        segment = self._core.segments.find(physical)
+        if segment is not None:
+            at = (physical - segment.start) // _CELL_BYTES
+            self._cells(segment)[at >> 3] &= ~(1 << (at & 7)) & 0xFF
+        for queue in self._core.consume_queues:
+            queue.whole_from = queue.whole_to = 0
         self._news.set()
 
     # --- services ----------------------------------------------------------------------------------------------------

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
-from store_fixtures import disk_of, put, running_store, simulated_world, small_config
+from golden_stores import NAMES, manifest, opened, unpack
+from store_fixtures import disk_of, put, records_of, running_store, simulated_world, small_config
 from test_store_rot import rot
 from test_store_rot_outside_bodies import TOPIC, change, under_key
 
@@ -54,6 +56,16 @@ def by_key(store: MessageStore) -> list[int]:
     ]
 
 
+def everything(store: MessageStore) -> list[int]:
+    """Return the queue offsets of the messages that the queue gives."""
+    found, offset = [], 0
+    while offset < COUNT:
+        read = store.get(TOPIC, 0, offset, 32, 1 << 20)
+        found += [each.queue_offset for each in records_of(read)]
+        offset = read.next_begin_offset
+    return found
+
+
 async def scrubbed(store: MessageStore) -> tuple[list[int], bool]:
     """Have the log compared; return where damage begins, and whether anything of the index was written anew."""
     report = store.start_scrub()
@@ -92,8 +104,22 @@ async def test_a_message_whose_keys_rot_is_found_under_no_key_and_noted(name: st
         assert ([places[VICTIM]], False) == await scrubbed(store)
         await trio.sleep(0.1)
         assert store.hole == places[VICTIM]
-        expected = [number for number in range(COUNT) if number != VICTIM or name != "KEYS"]
-        assert expected == by_key(store)
+        others = [number for number in range(COUNT) if number != VICTIM]
+        assert [number for number in by_key(store) if name != "UNIQ_KEY" or number != VICTIM] == others
+        # and nobody gets it from its queue any more
+        assert others == everything(store)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_nothing_that_the_reference_wrote_is_taken_for_rotten(name: str, tmp_path: Path) -> None:
+    root = unpack(name, tmp_path)
+    async with opened(name, root, manifest(name)) as store, trio.open_nursery() as nursery:
+        nursery.start_soon(store.run)
+        report = store.start_scrub()
+        await until(lambda: not report.running, 20)
+        assert (0, 0, []) == (report.entries, report.units, report.damaged)
+        assert report.records > 0 or store.max_physical_offset <= 0
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_scrub_beside_senders_mends_nothing_that_is_right(autojump_clock: object) -> None:
@@ -111,3 +137,16 @@ async def test_a_scrub_beside_senders_mends_nothing_that_is_right(autojump_clock
         assert list(range(number)) == [
             record.queue_offset for each in range(number) for record in under_key(store, f"key{each}")
         ]
+
+
+async def test_an_index_of_a_version_that_entered_no_tags_is_right(autojump_clock: object) -> None:
+    world = simulated_world()
+    async with running_store(world) as store:
+        for number in range(COUNT):
+            put(store, TOPIC, b"body", 0, KEYS=f"key{number}", TAGS="t1", UNIQ_KEY=f"{number:032X}")
+            waiting = store._core.unindexed
+            store._core.unindexed = [(queue, unique, keys, None, *rest) for queue, unique, keys, _, *rest in waiting]
+            store.enter_keys()
+    async with running_store(world) as store:
+        assert ([], False) == await scrubbed(store)
+        assert (list(range(COUNT)), COUNT) == (by_key(store), len(everything(store)))
