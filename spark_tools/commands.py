@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from understudy.spark_tools.kernels.extents import Extents
 
 Say = Callable[[str], None]
+PLOTTED_GROUPS = 15
 
 
 def replica_sets(stores: list[Store]) -> dict[str, list[Store]]:
@@ -133,7 +134,7 @@ def reconcile(spark: SparkSession, options: Namespace, say: Say) -> int:
 
 
 def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: list[Store], out: str, say: Say) -> int:
-    from understudy.spark_tools.evidence import class_counts, proposed_changes, sums_by_group
+    from understudy.spark_tools.evidence import class_counts, proposed_changes, top_groups
     from understudy.spark_tools.jobs import reconcile as job
     from understudy.spark_tools.plan import describe_store, remove_plan, write_plan
 
@@ -181,7 +182,7 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
             fault_table(facts),
         ),
     )
-    worst = sums_by_group(evidence, "saved").most_common(15)
+    worst = top_groups([evidence], "saved", PLOTTED_GROUPS)
     if worst:
         report.plots.append(bars("Messages the plan keeps from being delivered again, by group", worst))
     page = write_report(report, out)

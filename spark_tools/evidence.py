@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from heapq import nsmallest
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,8 @@ from understudy.spark_tools.storage import local_path, remote
 
 ROWS_AT_ONCE, FEWEST_ROWS = 16_384, 64
 """Of all files together, which are read side by side, and of each file."""
+GROUPS_AT_ONCE = 500_000
+"""Of which a number is held: about 60 MB."""
 KEY = ("topic", "consumer_group", "queue_id")
 
 
@@ -124,13 +128,40 @@ def worst_rows(place: str, most: int) -> list[dict[str, Any]]:
     return kept.sort_by(order).to_pylist() if kept is not None else []
 
 
-def sums_by_group(place: str, column: str) -> Counter[str]:
-    """Sum of a column of messages for each group that has any."""
+def top_groups(places: Sequence[str], column: str, most: int) -> list[tuple[str, int]]:
+    """The groups with the largest sum of a column of messages, and those sums; no more than `most`.
+
+    Where there are more groups than are held at once they are looked at a part after the other, each time through all
+    rows.
+
+    Args:
+        places: of several jobs' files, whose sums are added.
+        column: with messages; groups without any are left out.
+        most: groups to return.
+    """
+    parts = 1
+    while True:
+        best: list[tuple[str, int]] = []
+        for part in range(parts):
+            sums = _sums_by_group(places, column, part, parts)
+            if sums is None:
+                break
+            best = nsmallest(most, [*best, *sums.items()], key=lambda item: (-item[1], item[0]))
+        else:
+            return best
+        parts *= 4
+
+
+def _sums_by_group(places: Sequence[str], column: str, part: int, parts: int) -> Counter[str] | None:
+    """Sums of the groups of one of `parts` parts; None where these are too many."""
     sums: Counter[str] = Counter()
-    for batch in _batches(place, ["consumer_group", column]):
+    for batch in (batch for place in places for batch in _batches(place, ["consumer_group", column])):
         found = pa.Table.from_batches([batch]).filter(pc.field(column) > 0).group_by("consumer_group")
         for row in found.aggregate([(column, "sum")]).to_pylist():
-            sums[row["consumer_group"]] += row[f"{column}_sum"]
+            if parts == 1 or crc32(row["consumer_group"].encode()) % parts == part:
+                sums[row["consumer_group"]] += row[f"{column}_sum"]
+        if len(sums) > GROUPS_AT_ONCE:
+            return None
     return sums
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from argparse import Namespace
-from collections import Counter
 from dataclasses import asdict, astuple
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from understudy.spark_tools import exits, session
 from understudy.spark_tools.commands import (
+    PLOTTED_GROUPS,
     Say,
     evidence_place,
     exit_code,
@@ -255,7 +255,6 @@ def translate(spark: SparkSession, options: Namespace, say: Say) -> int:
             in_order.write.mode("overwrite").parquet(places[target.name])
     rows: list[tuple[object, ...]] = []
     total = 0
-    bound: Counter[str] = Counter()
     code = exit_code(facts, False)
     for target, target_facts in zip(options.target, facts[1:], strict=True):
         place = places[target.name]
@@ -269,7 +268,6 @@ def translate(spark: SparkSession, options: Namespace, say: Say) -> int:
         found = evidence.translated_rows(place)
         rows += [(target.name, *row) for row in islice(found, MOST_ROWS - len(rows))]
         total += evidence.row_count(place)
-        bound.update(evidence.sums_by_group(place, "repeated"))
     columns = ("target", "topic", "group", "queue", "current", "proposed", "error bound", "end", "method", "matched")
     report = Report(
         f"Offsets of {source.name} in another cluster",
@@ -281,5 +279,6 @@ def translate(spark: SparkSession, options: Namespace, say: Say) -> int:
         ),
     )
     if rows:
-        report.plots.append(bars("Messages that may be delivered again, by group", bound.most_common(15)))
+        bound = evidence.top_groups(list(places.values()), "repeated", PLOTTED_GROUPS)
+        report.plots.append(bars("Messages that may be delivered again, by group", bound))
     return _finish(report, code, options.out, say)

@@ -27,9 +27,11 @@ from understudy.spark_tools.jobs.scan import StoreFacts, path_option
 from understudy.spark_tools.jobs.spread import spread
 from understudy.spark_tools.kernels import records
 from understudy.spark_tools.kernels.window import Chunk
-from understudy.spark_tools.layout import LogFile, Store
+from understudy.spark_tools.layout import LogFile, Store, read_layout
 from understudy.spark_tools.windows import read_records, splits
 
+BROADCAST_TABLE_BYTES = 8 << 20
+"""A table of offsets of that size goes to every task by way of the driver; a larger one is dealt out by topic."""
 UNTOLD_PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX, LIGHT_PREFIX, SYSTEM_TOPIC_PREFIX)
 """Topics whose messages a broker puts or derives itself."""
 
@@ -187,17 +189,24 @@ def translate(
         "topic", "uniq_key", "queue_id", "queue_offset", "store_timestamp"
     )
     offsets = spark.read.format("rocketmq_offsets").option("path", path_option([source])).load()
+    entry = read_layout(source).tables.get(table)
+    small = entry is None or entry.size_bytes <= BROADCAST_TABLE_BYTES
+
+    def given(frame: DataFrame) -> DataFrame:
+        """A frame with no more rows than the table of offsets has, for a join."""
+        return F.broadcast(frame) if small else frame
+
     offsets = offsets.where(F.col("file") == table).select(
         "topic", "consumer_group", F.col("queue_id").alias("source_queue"), "committed_offset"
     )
     if groups:
         offsets = offsets.where(F.col("consumer_group").isin(*groups))
-    subscribed = F.broadcast(offsets.select("topic", "consumer_group").distinct())
+    subscribed = given(offsets.select("topic", "consumer_group").distinct())
     # a queue without an entry has not been consumed
     seen = F.coalesce("committed_offset", F.lit(0)) > F.col("source_offset")
     judged = (
         mine.join(subscribed, "topic")
-        .join(F.broadcast(offsets), ["topic", "consumer_group", "source_queue"], "left")
+        .join(given(offsets), ["topic", "consumer_group", "source_queue"], "left")
         .withColumn("seen", seen)
     )
     pairs = judged.where("uniq_key is not null").join(theirs.where("uniq_key is not null"), ["topic", "uniq_key"])
@@ -218,7 +227,7 @@ def translate(
     )
     late = F.col("oldest_unseen").isNotNull() & (F.col("store_timestamp") >= F.col("oldest_unseen"))
     by_time = (
-        theirs.join(F.broadcast(oldest), "topic")
+        theirs.join(given(oldest), "topic")
         .groupBy(*by_queue)
         .agg(
             F.min(F.when(late, F.col("queue_offset"))).alias("time_offset"),

@@ -22,9 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from understudy.spark_tools import evidence as evidences
 from understudy.spark_tools import exits, rules
 from understudy.spark_tools.commands import evidence_place, worst_first
-from understudy.spark_tools.evidence import KEY, merged, proposed_changes, worst_rows
+from understudy.spark_tools.evidence import KEY, merged, proposed_changes, top_groups, worst_rows
 from understudy.spark_tools.jobs.judging import EVIDENCE
 from understudy.spark_tools.plan import load_plan, write_plan
 from understudy.spark_tools.report import Report, Table, as_json, render
@@ -61,6 +62,33 @@ def test_the_worst_keys_come_first_and_are_those_that_are_shown(tmp_path: Path) 
 
     assert [row["consumer_group"] for row in worst_rows(place, 10)] == ["e", "d", "b", "f", "a"]
     assert [row["consumer_group"] for row in worst_rows(place, 2)] == ["e", "d"]
+
+
+@pytest.mark.parametrize("at_once", [2, 3, 100])
+def test_the_groups_with_most_messages_are_found_also_where_not_all_are_held_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    saved = [(f"group-{number % 20}", rules.BEHIND, 7 * number % 31) for number in range(100)]
+    places = [evidence(tmp_path / name, rows) for name, rows in (("a", saved[:60]), ("b", saved[60:]))]
+    sums: dict[str, int] = {}
+    for group, _, number in saved:
+        sums[group] = sums.get(group, 0) + number
+    monkeypatch.setattr(evidences, "GROUPS_AT_ONCE", at_once)
+    taken: list[int] = []
+    kept = evidences._sums_by_group
+
+    def watched(*arguments: Any) -> Any:
+        sums = kept(*arguments)
+        taken.append(len(sums) if sums is not None else 0)
+        return sums
+
+    monkeypatch.setattr(evidences, "_sums_by_group", watched)
+
+    found = top_groups(places, "saved", 5)
+
+    assert found == sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:5]
+    assert max(taken) <= at_once
+    assert top_groups(places, "repeated", 5) == []
 
 
 def large_evidence(folder: Path, files: int, rows: int) -> str:
