@@ -128,7 +128,17 @@ def merged_locks(bodies: Iterable[Any]) -> bytes:
 
 
 def told_route(route: TopicRoute, address: str) -> bytes:
-    """Return a route in which every group has one broker, at *address*: of its master's id, or else the smallest."""
+    """Return a route in which every group has one broker, at *address*: of its master's id, or else the smallest.
+
+    Raises:
+        CommandError: of a static topic. Differs because the reference leaves its mapping out, and clients take
+            physical queues for logical ones.
+    """
+    if route.leaders:
+        remark = (
+            f"{route.topic} is a static topic, which clients of the remoting protocol use at the brokers themselves"
+        )
+        raise CommandError(ResponseCode.NO_PERMISSION, remark)
     brokers = [
         {
             "brokerAddrs": {str(min(group.addresses)): address},

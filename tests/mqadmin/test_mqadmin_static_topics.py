@@ -130,6 +130,17 @@ def test_where_groups_stand_and_where_queues_end_are_told_in_logical_offsets() -
     run(scenario)
 
 
+def test_a_compressed_registration_tells_the_mapping_too() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_groups(source, compressedRegister="true") as client:
+            await made(client, 3)
+            (led, none) = [(await client.mappings())[name] for name in ("broker-a", "broker-b")]
+            assert (led["currIdMap"], led["totalQueues"], none["currIdMap"]) == ({"0": 0, "1": 1, "2": 2}, 3, {})
+            assert led["epoch"] == none["epoch"] > 0
+
+    run(scenario)
+
+
 def test_only_the_leader_of_a_queue_takes_messages_and_answers_readers() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_groups(source) as client:

@@ -94,6 +94,15 @@ def test_queues_that_can_only_be_read_or_written_come_first(group: QueueGroup, e
     ]
 
 
+def test_remoting_clients_are_told_no_route_of_a_static_topic() -> None:
+    brokers, queues = {"b": BrokerAddresses("b", "c", {0: "h:1"})}, (QueueGroup("b", 2, 2, 6),)
+    plain = loads(forwarding.told_route(TopicRoute("t", brokers, queues), "p:1"))
+    assert plain["brokerDatas"][0]["brokerAddrs"] == {"0": "p:1"}
+    with pytest.raises(CommandError, match="static topic") as refused:
+        forwarding.told_route(TopicRoute("t", brokers, queues, leaders={0: "b"}), "p:1")
+    assert refused.value.code == 16
+
+
 @pytest.mark.parametrize(
     ("body", "sys_flag", "expected", "encoding"),
     [
