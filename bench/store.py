@@ -1,9 +1,10 @@
 """How fast is the store on one core, without any client: append, batch append, pull, start after a killed process.
 
-    ./understudy bench store [--messages N] [--folder DIR] [--json]
+    ./understudy bench store [--messages N] [--light N] [--only-light] [--folder DIR] [--json]
 
 Rates are per second of processor time, so that other work on the machine disturbs them less; the starts are in seconds
-of wall time and happen in a process of their own.
+of wall time and happen in a process of their own. Light queues are measured with a quarter of them, too: what one costs
+must not grow with their number.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 import trio
 
 from understudy.format.batch import encode_batch
+from understudy.format.names import LIGHT_PREFIX
 from understudy.format.properties import format_properties
 from understudy.format.record import encode_host
 from understudy.runtime.world import real_world
@@ -123,6 +125,28 @@ async def measure(folder: str, messages: int) -> dict[str, float]:
     return figures
 
 
+async def measure_light(folder: str, queues: int) -> dict[str, float]:
+    """Return what so many light queues take, in microseconds of processor time for each."""
+    config = StoreConfig(folder, enable_lmq=True, enable_multi_dispatch=True, max_lmq_consume_queue_num=queues)
+    store = await MessageStore.open(real_world(), config, ("127.0.0.1", 10911))
+    names = [f"{LIGHT_PREFIX}device-{number}" for number in range(queues)]
+    named = [properties_of(n) + f"INNER_MULTI_DISPATCH\x01{name}\x02".encode() for n, name in enumerate(names)]
+
+    def send() -> None:
+        for number in range(queues):
+            store.append("Parent", number % QUEUES, BODY[:100], named[number], 1, PRODUCER)
+
+    def pull() -> None:
+        for name in names:
+            assert store.get(name, 0, 0, PULL, 1 << 20).next_begin_offset == 3
+
+    figures = {}
+    for what, work in (("made by a send", send), ("sent to", send), ("sent to again", send), ("pulled", pull)):
+        figures[f"{queues} light queues, {what}, us each"] = 1e6 / rate(queues, work)
+    await store.close()
+    return figures
+
+
 def copy_sparse(source: str, target: str) -> None:
     """Copy a store as a killed process leaves it, holes as holes."""
     subprocess.run(["cp", "-a", "--sparse=always", source, target], check=True)
@@ -139,14 +163,18 @@ def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=300_000)
+    parser.add_argument("--light", type=int, default=20_000, help="light queues")
+    parser.add_argument("--only-light", action="store_true", help="nothing but light queues")
     parser.add_argument("--folder", help="where to write (default: a temporary folder)")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     folder = Path(options.folder or tempfile.mkdtemp(prefix="understudy-bench-store-")) / "store"
     try:
-        figures = trio.run(measure, str(folder), options.messages)
+        figures = {} if options.only_light else trio.run(measure, str(folder), options.messages)
+        for count in (options.light // 4, options.light):
+            figures |= trio.run(measure_light, f"{folder}-light-{count}", count)
     finally:
-        for each in (folder, Path(f"{folder}-killed")):
+        for each in (folder, *folder.parent.glob(f"{folder.name}-*")):
             shutil.rmtree(each, ignore_errors=True)
     if options.json:
         print(json.dumps(figures, indent=2))
