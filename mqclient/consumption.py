@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from understudy.format.names import retry_topic
+from understudy.format.record import FLAG_INNER_BATCH
 from understudy.mqclient.assigned import AssignedQueue, Batch
 from understudy.mqclient.errors import ClientError, RecordDamagedError
 from understudy.mqclient.heartbeat import MessageModel
@@ -219,6 +220,10 @@ class Consumption:
         Raises:
             ClientError: the broker did not take it.
         """
+        most = self._max_reconsume_times(_DEFAULT_MAX_RECONSUME_TIMES)
+        if message.sys_flag & FLAG_INNER_BATCH and not message.damage:  # the broker has nothing but the whole batch
+            await self._send_to_retry_topic(message, most if delay_level >= 0 else 0, delay_level)
+            return
         ext = {
             "offset": message.commit_log_offset,
             "group": self._group,
@@ -226,7 +231,7 @@ class Consumption:
             "originMsgId": message.message_id,
             "originTopic": message.topic,
             "unitMode": False,
-            "maxReconsumeTimes": self._max_reconsume_times(_DEFAULT_MAX_RECONSUME_TIMES),
+            "maxReconsumeTimes": most,
             "bname": message.broker_name,
         }
         # The broker that stored the message reads it from its own log, so no other address will do.
@@ -302,7 +307,7 @@ class Consumption:
             return False
         return True
 
-    async def _send_to_retry_topic(self, message: ReceivedMessage, limit: int) -> None:
+    async def _send_to_retry_topic(self, message: ReceivedMessage, limit: int, delay_level: int = 0) -> None:
         # The broker turns a message of the retry topic that is above its limit into a dead letter.
         if self._producer is None:
             self._producer = Producer(self._session, f"{self._group}_retry"[-120:], ProducerOptions())
@@ -311,5 +316,5 @@ class Consumption:
         properties[RETRY_TOPIC] = message.topic
         properties[RECONSUME_TIME] = str(message.reconsume_times + 1)
         properties[MAX_RECONSUME_TIMES] = str(limit)
-        properties[DELAY] = str(3 + message.reconsume_times)
+        properties[DELAY] = str(delay_level if delay_level > 0 else 3 + message.reconsume_times)
         await self._producer.send(Message(retry_topic(self._group), message.body, properties, message.flag))

@@ -6,6 +6,7 @@ from enum import Enum
 
 import attrs
 
+from understudy.format.record import FLAG_INNER_BATCH
 from understudy.mqclient.errors import BrokerError, NotConnectedError
 from understudy.mqclient.leaders import address_of
 from understudy.mqclient.message import ReceivedMessage
@@ -157,7 +158,7 @@ def pull_result(wanted: PullRequest, answer: Command, address: str) -> PullResul
     header = answer.ext or {}
     messages: list[ReceivedMessage] = []
     if status is PullStatus.FOUND:
-        messages = decode_records(answer.body, wanted.queue.broker_name, keep_damaged=True)
+        messages = decode_records(answer.body, wanted.queue.broker_name, keep_damaged=True, unpack=True)
         for message in messages:
             if message.damage and not message.stored_topic:  # not even that can be read
                 message.topic = message.stored_topic = wanted.queue.topic
@@ -166,6 +167,9 @@ def pull_result(wanted: PullRequest, answer: Command, address: str) -> PullResul
             for message in messages:
                 message.queue_offset += shift
                 message.queue_id = wanted.queue.queue_id
+        if messages and messages[0].queue_offset < wanted.offset and messages[0].sys_flag & FLAG_INNER_BATCH:
+            # A batch comes as a whole, and what is before the offset was consumed.
+            messages = [message for message in messages if message.queue_offset >= wanted.offset]
         if wanted.subscription.tags:
             accepts = wanted.subscription.accepts
             messages = [message for message in messages if message.damage or accepts(message.tags)]

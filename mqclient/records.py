@@ -19,6 +19,8 @@ from understudy.format.record import (
     FLAG_COMPRESSION_MASK,
     FLAG_COMPRESSION_ZLIB,
     FLAG_COMPRESSION_ZSTD,
+    FLAG_INNER_BATCH,
+    FLAG_NEED_UNWRAP,
     FLAG_STORE_HOST_V6,
     HEAD,
     MAGIC_V1,
@@ -43,7 +45,12 @@ _ZSTD_WINDOW_BYTES = INFLATED_LIMIT_BYTES
 
 
 def decode_records(
-    data: bytes | memoryview, broker_name: str = "", *, keep_damaged: bool = False, inflate: bool = True
+    data: bytes | memoryview,
+    broker_name: str = "",
+    *,
+    keep_damaged: bool = False,
+    inflate: bool = True,
+    unpack: bool = False,
 ) -> list[ReceivedMessage]:
     """Return the messages in a pull, query or view body, in order, with inflated bodies.
 
@@ -53,6 +60,7 @@ def decode_records(
         keep_damaged: a record whose content is wrong becomes a message with its raw body and ``damage``, so that its
             neighbours are not lost with it.
         inflate: without it bodies stay as they were sent.
+        unpack: a batch that is stored as one record becomes the messages in it.
 
     Raises:
         RecordDamagedError: a length is wrong, or without *keep_damaged* a magic, checksum or compressed body; nothing
@@ -60,7 +68,7 @@ def decode_records(
     """
     records = data if isinstance(data, bytes) else bytes(data)
     messages: list[ReceivedMessage] = []
-    at, error = _read(records, 0, broker_name, messages, inflate=inflate)
+    at, error = _read(records, 0, broker_name, messages, inflate=inflate, unpack=unpack)
     while error is not None:
         end = _end_of_record(records, at)
         if not isinstance(error, (RecordDamagedError, InvalidMessageError)):
@@ -68,7 +76,7 @@ def decode_records(
         if not keep_damaged:
             raise error from None
         messages.append(_damaged(records[at:end], broker_name, str(error)))
-        at, error = _read(records, end, broker_name, messages, inflate=inflate)
+        at, error = _read(records, end, broker_name, messages, inflate=inflate, unpack=unpack)
     return messages
 
 
@@ -104,6 +112,7 @@ def _read(
     *,
     check: bool = True,
     inflate: bool = True,
+    unpack: bool = False,
 ) -> tuple[int, Exception | None]:
     """Read into *messages* the records from *at* on, until the end or up to one that cannot be read.
 
@@ -157,11 +166,38 @@ def _read(
             message._properties_text = str(records[properties_at:properties_end], "utf-8")
             if topic.startswith(RETRY_PREFIX):
                 message.topic = message.properties.get(RETRY_TOPIC, topic)
-            add(message)
+            if sys_flag & FLAG_INNER_BATCH and unpack:
+                messages += _unpacked(message)
+            else:
+                add(message)
             at = end
     except (struct.error, UnicodeDecodeError, IndexError, RecordDamagedError, InvalidMessageError) as error:
         return at, error
     return at, None
+
+
+def _unpacked(stored: ReceivedMessage) -> list[ReceivedMessage]:
+    """Return the messages of a batch that is *stored* as one record: what is not in the batch is the record's.
+
+    Raises:
+        RecordDamagedError: the batch is broken.
+    """
+    if not stored.sys_flag & FLAG_NEED_UNWRAP:
+        return [stored]
+    body, fixed, found = stored.body, stored._fixed, list[ReceivedMessage]()
+    try:
+        for flag, body_at, length, end in batch.iter_batch(body):
+            message = _new(ReceivedMessage)
+            message.body = body[body_at : body_at + length]
+            message.broker_name, message.damage = stored.broker_name, ""
+            message.topic = message.stored_topic = stored.stored_topic
+            message.queue_offset = stored.queue_offset + len(found)
+            message._fixed = (*fixed[:4], flag, message.queue_offset, *fixed[6:])
+            message._properties_text = str(body[body_at + length + 2 : end], "utf-8")
+            found.append(message)
+    except batch.BatchError as error:
+        raise RecordDamagedError(f"the batch at log offset {stored.commit_log_offset} is broken: {error}") from None
+    return found
 
 
 def encode_batch(messages: Iterable[Message]) -> bytes:
