@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 
-from store_fixtures import HOST, bodies_of, disk_of, put, running_store, simulated_world, small_config
+from store_fixtures import HOST, PRODUCER, bodies_of, disk_of, put, running_store, simulated_world, small_config
 from test_store_replication import TOPIC, copy
 
+from understudy.format.batch import encode_batch
+from understudy.format.record import FLAG_INNER_BATCH, FLAG_NEED_UNWRAP
 from understudy.runtime.world import World
 from understudy.store.deletions import LivingTopics
 from understudy.store.message_store import MessageStore
+from understudy.testkit.waiting import until
 
 BATCH, SIMPLE = "/store/batchconsumequeue", "/store/consumequeue"
 
@@ -57,3 +60,21 @@ async def test_simple_queues_that_an_older_version_left_are_made_anew_at_a_start
         assert bodies(store) == [b"%d" % number for number in range(30)]
         assert only_batch_queues(world)
         await store.close()
+
+
+async def test_a_scrub_finds_nothing_wrong_with_batches(autojump_clock: object) -> None:
+    world = simulated_world()
+    living = LivingTopics(frozenset({TOPIC}), 0, frozenset({TOPIC}))
+    store = await MessageStore.open(world, small_config(), HOST, living)
+    for number in range(40):
+        put(store, TOPIC, b"%d" % number, UNIQ_KEY=f"u{number}", KEYS=f"k{number} all", TAGS="t")
+        body, pairs = encode_batch([(0, b"a", b""), (0, b"b", b"")]), f"UNIQ_KEY\x01b{number}\x02INNER_NUM\x012\x02"
+        store.append(TOPIC, 0, body, pairs.encode(), 1, PRODUCER, sys_flag=FLAG_INNER_BATCH | FLAG_NEED_UNWRAP)
+    await store.close()
+    async with running_store(world) as store:
+        report = store.start_scrub()
+        await until(lambda: not report.running)
+        assert (report.records, report.damaged, report.units, report.entries) == (80, [], 0, 0)
+        assert store.hole is None
+        for key in ("k7", "b7"):
+            assert len(store.query(TOPIC, key, 5, 0, 1 << 62).records) == 1
