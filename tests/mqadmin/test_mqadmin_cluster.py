@@ -21,6 +21,7 @@ from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.runtime.world import real_world
 from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.waiting import eventually
 
 
 class Shell:
@@ -192,8 +193,13 @@ async def test_progress_is_shown_and_moved(shell: Shell) -> None:
         assert list(status) == [consumer.session.client_id]
         report = await shell.text(f"consumerStatus -g movers -i {consumer.session.client_id}")
         assert "#Consumer MQ Detail#" in report and "Moved" in report
-        owners = await shell.data("consumerProgress -g movers -s true")
-        assert {row["client"] for row in owners["queues"] if row["topic"] == "Moved"} == {"understudy"}
+
+        async def owners() -> set[str]:  # of queues whose progress the broker was told of
+            rows = (await shell.data("consumerProgress -g movers -s true"))["queues"]
+            return {row["client"] for row in rows if row["topic"] == "Moved"}
+
+        await eventually(owners)
+        assert await owners() == {"understudy"}
     progress = await shell.data("consumerProgress -g movers -t Moved")
     assert (progress["diffTotal"], progress["queues"][0]["consumerOffset"]) == (0, 3)
     groups = {row["group"]: row for row in await shell.data("consumerProgress")}
