@@ -124,6 +124,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(GARBAGE_THRESHOLD)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def memory_is_given_back() -> Iterator[None]:
+    """Few objects make no look for garbage, but a simulated cluster's keep the memory of all its disks."""
+    yield
+    gc.collect()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     """Hand out whole files, and those of a family together."""

@@ -31,7 +31,8 @@ class Inode:
         if length <= len(self.cache):
             return
         room = -(-length // PAGE_BYTES) * PAGE_BYTES
-        buffer = mmap.mmap(-1, room)
+        # Of a private map, zeros that are only looked at, as by each sync, take no memory.
+        buffer = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE)
         view = memoryview(buffer)
         view[: self.length] = self.cache[: self.length]
         if self._buffer is not None:

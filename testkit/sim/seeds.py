@@ -88,6 +88,7 @@ def play_quietly(play: Callable[[int], SeedResult], seed: int) -> SeedResult:
         return FailedRun(seed, [f"the run itself failed: {_leaf(error)!r}"])
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        gc.collect()  # the disks of the run: a hundred runs of them are gigabytes
 
 
 def _give_up(*_: object) -> None:
