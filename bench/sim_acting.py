@@ -3,7 +3,7 @@
 ./understudy bench sim-acting --seeds 1000
 ./understudy bench sim-acting --replay 1234
 ./understudy bench sim-acting --pop --seeds 100      with pops, too; --half and --timers the same with other kinds
-./understudy bench sim-acting --allowed              prints which repeats are no violation, as docs/failover.md has it
+./understudy bench sim-acting --allowed              prints what is allowed, as docs/failover.md has it
 ./understudy bench sim-acting --broken               plays the seeds of acting_broken.toml, which once broke a promise
 ./understudy bench sim-acting --mutations            plants the faults of acting_mutations.toml, one at a time; with
                                                     --fresh no seed is played first that noticed one before
@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from understudy.testkit.drills.acting_allowances import allowed_table
+from understudy.testkit.drills.acting_answers import answers_table
 from understudy.testkit.drills.acting_applications import Wanted
 from understudy.testkit.drills.acting_faults import ELSEWHERE_FAULTS, FAULTS, LATER_FAULTS
 from understudy.testkit.drills.acting_kinds import kinds_table
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--replay", type=int, metavar="SEED")
     for name, what in (("timers", "timer messages"), ("half", "half messages"), ("pop", "pops")):
         parser.add_argument(f"--{name}", action="store_true", help=f"there are {what}, too; each seed stays what it is")
-    parser.add_argument("--allowed", action="store_true", help="print which repeats are allowed, as a table")
+    parser.add_argument("--allowed", action="store_true", help="print which repeats and answers are allowed, as tables")
     parser.add_argument("--broken", action="store_true", help="play the seeds that once broke a promise")
     parser.add_argument("--mutations", nargs="*", metavar="NAME", help="all of them, or those that are named")
     parser.add_argument(
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.fresh and options.mutations is None:
         parser.error("--fresh is for --mutations")
     if options.allowed:
-        print(allowed_table())
+        print(f"{allowed_table()}\n\n{answers_table()}")
         return 0
     if options.mutations is not None:
         seeds = range(options.first, options.first + SEEDS_PER_MUTATION)

@@ -60,6 +60,7 @@ class Allowance:
         elsewhere: only where something may have escaped, for the master or a name server met a fault before it was
             over, and not all copies are in one log that is not the other group's master's, as far as it is known where
             they are; also a fault of a member's host that has such a master, if one copy is there and one is not.
+        unheard: only where the master heard no name server when it began.
         delayed: also a delayed message that was due then; otherwise the master is there, and locks were lost because it
             was not the only one that is away.
     """
@@ -80,6 +81,7 @@ class Allowance:
     late_copies: bool = False
     commits: bool = False
     elsewhere: bool = False
+    unheard: bool = False
     delayed: bool = True
 
     def covers(self, repeat: Repeat) -> bool:
@@ -97,6 +99,7 @@ class Allowance:
             and (repeat.escaped_to(met) if self.elsewhere else met.home is self.home)
             and not (self.unflushed and (met.flushed or not repeat.met_elsewhere(met)))
             and (met.unserved or not self.unserved)
+            and (not self.unheard or repeat.unheard(met))
             and (repeat.delayed or (repeat.unlocked(met) if self.delayed else repeat.unlocked_beside(met)))
             and self._since(repeat, met) - before
             <= moment
@@ -162,6 +165,17 @@ ALLOWED = (
         after=GROUP_TIMEOUT_SECONDS + 2 * NOTICE_SECONDS,
         unknown=True,
         late_copies=True,
+    ),
+    Allowance(
+        "no copies either",
+        "the master hears no name server when nothing is copied from it any more, and delivers until slaveTimeout",
+        ("cut-copies",),
+        Home.MASTER,
+        before=0.0,
+        after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        unknown=True,
+        late_copies=True,
+        unheard=True,
     ),
     Allowance(
         "acting slave lost",
@@ -247,6 +261,8 @@ def allowed_table() -> str:
             faults += ", when no other name server was there"
         if row.elsewhere:
             faults += ", with copies in two groups or there, after one at the host of the master or of a name server"
+        if row.unheard:
+            faults += ", during cut-off-servers at the same"
         if row.unflushed:
             faults += ", with `ASYNC_FLUSH`, and another host met a fault near it"
         if row.unknown:
@@ -256,7 +272,8 @@ def allowed_table() -> str:
         end = f"{row.after:g} s after the fault" if row.after else "the fault"
         if row.after > NOTICE_SECONDS and row.home is not Home.SERVER and set(row.faults) & set(row._ends):
             end += f" ({NOTICE_SECONDS:g} s after {', '.join(row._ends)})"
-        when = f"from {abs(row.before):g} s {'before' if row.before > 0 else 'after'} {begin} to {end}"
+        before = f"{abs(row.before):g} s {'before' if row.before > 0 else 'after'} " if row.before else ""
+        when = f"from {before}{begin} to {end}"
         if row.acting:
             when += ", or delivered late then"
         if row.late_copies:

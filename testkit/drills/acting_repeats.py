@@ -192,6 +192,13 @@ class Repeat:
         silent = [met for met in silent if met.kind != "cut-off-servers"]
         return min((met.begin for met in silent if met.begin <= lost.begin <= met.end), default=lost.begin)
 
+    def unheard(self, lost: Met) -> bool:
+        """Return whether the host that *lost* met was cut off from all name servers when that began."""
+        return any(
+            met.kind == "cut-off-servers" and met.host == lost.host and met.begin <= lost.begin <= met.end
+            for met in self.met
+        )
+
     def slowed(self, seconds: float) -> bool:
         """Return whether a link of its group was slow at *seconds*: copies came late."""
         return any(

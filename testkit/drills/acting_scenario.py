@@ -28,6 +28,7 @@ from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.background import open_background
 from understudy.testkit.drills.acting_allowances import judge
+from understudy.testkit.drills.acting_answers import CUTS, Commit, may_not_know
 from understudy.testkit.drills.acting_applications import Applications, Wanted
 from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
 from understudy.testkit.drills.acting_traffic import (
@@ -108,6 +109,7 @@ class Run:
         self._applications = Applications(wanted, seed, send_seconds)
         self._drawn_commits = commits
         self._commits: CommitTraffic | None = None
+        self._masters: dict[str, str] = {}
         self._steps: list[Step] = []
         self._fault_at = 0.0
         self._accidents: list[Accident] = []
@@ -222,16 +224,19 @@ class Run:
     def _commit(self, source: random.Random) -> CommitTraffic:
         servers = [f"{self._cluster.address(name)}:{NAME_SERVER_PORT}" for name in self._ring.servers]
         masters = {group: self._watch.broker(group, 0) for group in self._ring.groups}
-        addresses = {group: each.identity.address for group, each in masters.items() if each is not None}
-        return CommitTraffic(source, self._client, servers, addresses, self._must_know)
+        self._masters = {group: each.identity.address for group, each in masters.items() if each is not None}
+        return CommitTraffic(source, self._client, servers, self._masters, self._must_know)
 
-    def _must_know(self, group: str) -> bool:
+    def _must_know(self, group: str, commit: Commit) -> bool:
         """Whether the master of *group* has missed nothing but what it can have noticed: its own absence."""
         home = self._ring.container_of(group, 0)
-        own = [each for each in self._accidents if each.fault.host == home]
-        gone = all(each.fault.kind in DEAF and each.fault.kind != "cut" for each in own if each.began_at < math.inf)
+        own = [each for each in self._accidents if each.fault.host == home and each.began_at < math.inf]
+        gone = all(each.fault.kind in (*DEAF, *CUTS) for each in own)
         others = [name for name in self._ring.hosts if name != home]
-        return gone and self._watch.calm(others) and not self._master_lost(group)
+        if not gone or not self._watch.calm(others) or self._master_lost(group):
+            return False
+        cuts = [(each.began_at, each.ended_at) for each in own if each.fault.kind in CUTS]
+        return not may_not_know(commit, self._masters[group], cuts, trio.current_time())
 
     def _check_commits(self) -> None:
         for group in self._ring.groups if self._commits is not None else ():

@@ -12,7 +12,6 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 
-import attrs
 import trio
 
 from understudy.broker.broker import Broker
@@ -21,6 +20,7 @@ from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
+from understudy.testkit.drills.acting_answers import Commit
 from understudy.testkit.drills.acting_faults import ENDS_PROCESS, Accident
 from understudy.testkit.drills.acting_traffic import TOPIC
 from understudy.testkit.drills.met_faults import NOTICE_SECONDS
@@ -37,23 +37,6 @@ _TOLD_SECONDS = 3.0
 """How long a commit at a slave that has just stopped acting may take to reach its master."""
 _ANSWER_MS = 500
 _PATIENCE_MS = 30_000
-
-
-@attrs.frozen
-class Commit:
-    """An offset that a broker took.
-
-    Attributes:
-        consumers: name of the group.
-        offset: what was committed.
-        address: of the broker.
-        taken: virtual seconds.
-    """
-
-    consumers: str
-    offset: int
-    address: str
-    taken: float
 
 
 def unsaved(cluster: SimCluster, accidents: Iterable[Accident], commit: Commit) -> bool:
@@ -81,7 +64,7 @@ class CommitTraffic:
         client: asks.
         servers: addresses of the name servers.
         masters: address of each group's master.
-        must_know: whether a group's master must know at this moment what its slaves took while it was away.
+        must_know: whether a group's master must know at this moment what it or a slave of it has taken.
 
     Attributes:
         problems: promises that were broken, each in a line.
@@ -93,7 +76,7 @@ class CommitTraffic:
         client: RemotingClient,
         servers: Sequence[str],
         masters: dict[str, str],
-        must_know: Callable[[str], bool],
+        must_know: Callable[[str, Commit], bool],
     ) -> None:
         self._source = source
         self._client = client
@@ -173,10 +156,10 @@ class CommitTraffic:
             answer = await self._client.invoke(self._masters[group], ask, _PATIENCE_MS)
         except RemotingError:
             return
-        if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND) or not self._must_know(group):
+        if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
             return
         offset = int((answer.ext or {}).get("offset", "0"))
-        if offset < known.offset:
+        if offset < known.offset and self._must_know(group, known):
             self.problems.append(
                 f"the master of {group} told {known.consumers} offset {offset} at {trio.current_time():.2f} s, "
                 f"which had committed {known.offset} at {known.address} at {known.taken:.2f} s"

@@ -6,12 +6,14 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
-from understudy.testkit.drills.commit_traffic import Commit, CommitTraffic
+from understudy.testkit.drills.acting_answers import Commit, may_not_know
+from understudy.testkit.drills.commit_traffic import CommitTraffic
 
 
 class Brokers:
@@ -41,7 +43,7 @@ class Brokers:
 async def problems(forgets_at: float, *, must_know: bool = True, excused: bool = False) -> list[str]:
     """Return what is found wrong with such a broker after twenty seconds."""
     brokers: Any = Brokers(trio.current_time() + forgets_at)
-    traffic = CommitTraffic(random.Random(1), brokers, ["n"], {"g0": "b"}, lambda group: must_know)
+    traffic = CommitTraffic(random.Random(1), brokers, ["n"], {"g0": "b"}, lambda group, commit: must_know)
     async with trio.open_nursery() as nursery:
         await traffic.prepare()
         traffic.start(nursery)
@@ -71,3 +73,21 @@ async def test_a_forgotten_commit_is_noticed_by_who_asks_and_in_the_end(autojump
 
 async def test_who_may_not_know_is_not_blamed(autojump_clock: MockClock) -> None:
     assert await problems(10, must_know=False, excused=True) == []
+
+
+@pytest.mark.parametrize(
+    ("taken", "address", "asked", "allowed"),
+    [
+        pytest.param(105.0, "slave", 119.0, True, id="a slave took it in the cut"),
+        pytest.param(105.0, "slave", 120.9, True, id="the cut has just ended"),
+        pytest.param(105.0, "slave", 121.1, False, id="the cut is over"),
+        pytest.param(99.0, "slave", 105.0, False, id="taken before the cut"),
+        pytest.param(105.0, "master", 110.0, False, id="the master took it itself"),
+    ],
+)
+def test_a_master_that_is_cut_off_need_not_know_what_a_slave_takes(
+    taken: float, address: str, asked: float, allowed: bool
+) -> None:
+    commit = Commit("comers-1", 3, address, taken)
+    assert may_not_know(commit, "master", [(10.0, 20.0), (100.0, 120.0)], asked) is allowed
+    assert not may_not_know(commit, "master", [], asked)

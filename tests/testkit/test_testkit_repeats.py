@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from understudy.testkit.drills.acting_allowances import ALLOWED, allowed_table, judge
+from understudy.testkit.drills.acting_answers import answers_table
 from understudy.testkit.drills.acting_losses import may_be_lost
 from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.acting_traffic import SimulatedTraffic
@@ -236,14 +237,39 @@ def test_what_only_the_last_member_knew_may_come_again(
     assert (counts["last member lost"], bool(violations)) == (int(allowed), not (allowed or counts))
 
 
+UNHEARD = Met("cut-off-servers", Home.MASTER, 95.5, 120.0, host="m")
+UNCOPIED = Met("cut-copies", Home.MASTER, 100.0, 130.0, host="m")
+
+
+@pytest.mark.parametrize(
+    ("due", "met", "allowed"),
+    [
+        pytest.param(103.9, (UNHEARD, UNCOPIED), True, id="until it holds back"),
+        pytest.param(104.1, (UNHEARD, UNCOPIED), False, id="it held back by then"),
+        pytest.param(99.9, (UNHEARD, UNCOPIED), False, id="it was copied"),
+        pytest.param(100.5, (UNCOPIED,), False, id="name servers heard it"),
+        pytest.param(100.5, (attrs.evolve(UNHEARD, host="s"), UNCOPIED), False, id="they heard another host not"),
+        pytest.param(100.5, (attrs.evolve(UNHEARD, end=99.0), UNCOPIED), False, id="they heard it again"),
+        pytest.param(103.5, (UNHEARD, attrs.evolve(UNCOPIED, end=101.0)), False, id="it was copied again"),
+    ],
+)
+def test_a_master_whose_copies_end_while_no_name_server_hears_it_delivers_a_moment_longer(
+    due: float, met: tuple[Met, ...], allowed: bool
+) -> None:
+    counts, violations = judge([repeat(due, *met)])
+    assert (dict(counts), bool(violations)) == ({"no copies either": 1} if allowed else {}, not allowed)
+    assert judge([attrs.evolve(repeat(due, *met), recognizable=True)])[1]
+
+
 def test_every_row_says_why_and_is_told_apart_by_its_name() -> None:
     assert len({row.name for row in ALLOWED}) == len(ALLOWED)
     assert all(row.why and row.most == 2 for row in ALLOWED)
 
 
-def test_the_page_about_failovers_shows_the_table_as_it_is() -> None:
+def test_the_page_about_failovers_shows_the_tables_as_they_are() -> None:
     page = (Path(__file__).parents[2] / "docs" / "failover.md").read_text(encoding="utf-8")
-    assert allowed_table() in page, "docs/failover.md: put the lines of ./understudy bench sim-acting --allowed there"
+    for table in (allowed_table(), answers_table()):
+        assert table in page, "docs/failover.md: put the lines of ./understudy bench sim-acting --allowed there"
 
 
 @pytest.mark.parametrize(
