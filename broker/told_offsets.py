@@ -5,8 +5,9 @@ route again, for up to half a minute. What it says meanwhile would be known to t
 whoever goes on after it. So the slave passes it on, as an ordinary commit, with its next look at the master's offsets.
 
 The master has the last word: an offset that is further there, or that went back there since, is left as it is. So
-nothing is consumed again for it, and nobody's seek back is undone. What the master is told stays here as well, whatever
-it said a moment ago: this slave may act before its next look.
+nothing is consumed again for it, and nobody's seek back is undone. It may also have moved since the slave looked, while
+the commit was on its way over a slow link: so that one says what the slave saw, and the master compares once more. What
+the master is told stays here as well, whatever it said a moment ago: this slave may act before its next look.
 
 The reference keeps such commits at the slave until its master's table comes and overwrites them.
 """
@@ -17,8 +18,21 @@ from collections.abc import Callable
 
 import attrs
 
+SEEN_OFFSET = "seenOffset"
+"""Header field of ours in such a commit: where the group was at the master when the slave looked, -1 for nowhere."""
 UNKNOWN = -2
 """Stands for an offset at a master that was not looked at yet; -1 is one that it does not have."""
+
+
+def moves_on(offset: int, seen: int, theirs: int) -> bool:
+    """Return whether the master goes on to *offset*, which a client committed at a slave.
+
+    Args:
+        offset: what was committed.
+        seen: where the master was when the slave looked.
+        theirs: where it is now, -1 for nowhere: what has moved there since knows better.
+    """
+    return offset > theirs >= seen
 
 
 @attrs.define
@@ -30,7 +44,7 @@ class _Commit:
 
     def counts(self, theirs: int) -> bool:
         """Return whether the master, which says *theirs*, is to be told."""
-        return self.offset > theirs >= self.at_master
+        return moves_on(self.offset, self.at_master, theirs)
 
 
 class ToldOffsets:

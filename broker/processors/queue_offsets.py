@@ -12,6 +12,7 @@ from understudy.broker.commit_bounds import commit_refusal
 from understudy.broker.node import Node
 from understudy.broker.presence import Presence
 from understudy.broker.replicated.offsets import ReplicatedOffsets
+from understudy.broker.told_offsets import SEEN_OFFSET, moves_on
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -88,6 +89,9 @@ class OffsetProcessor:
         if refusal is not None:
             place = f"queue {queue_id} of topic {topic}, group {group}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"{refusal}: {place}", {})
+        seen = optional_int(command, SEEN_OFFSET)
+        if seen is not None and not moves_on(offset, seen, self._offsets.queues(group, topic).get(queue_id, -1)):
+            return response(command, ext={})  # a slave passed it on, and the group has moved here since it looked
         if self._config.use_server_side_reset_offset:
             committed = self._offsets.commit_unless_reset(group, topic, queue_id, offset)
         else:

@@ -25,7 +25,7 @@ from understudy.broker.replicated.table import (
     Source,
     Taken,
 )
-from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
+from understudy.broker.told_offsets import SEEN_OFFSET, UNKNOWN, ToldOffsets
 from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.log import get_logger
@@ -241,6 +241,7 @@ class _Offsets(Copying):
     def _notice(self, key: str, queue_id: int, offset: int) -> Notice:
         topic, _, group = key.partition("@")
         ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
+        ext[SEEN_OFFSET] = str(self.at_source(key, queue_id))
 
         def refused(why: str) -> None:
             log.warning("the master does not take a client's commit", master=self._source.address, queue=key, why=why)

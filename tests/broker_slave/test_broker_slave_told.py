@@ -11,6 +11,7 @@ from slave_rig import open_pair, run
 from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.testkit.first_pull import first_pull
+from understudy.testkit.sim.cluster import LinkQuality
 from understudy.testkit.waiting import until
 
 PLACE = ("orders@readers", 0)
@@ -154,5 +155,52 @@ def test_a_reset_at_the_master_is_taken_whatever_was_committed_at_the_slave() ->
             await pair.commit(5, broker=pair.slave)
             await until(lambda: pair.slave.offsets.stamps == pair.master.offsets.stamps, 5)
             assert pair.slave.offsets.query("readers", "orders", 0) == 4
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("stands", "then"),
+    [
+        pytest.param(3, 5, id="as the slave saw it"),
+        pytest.param(4, 5, id="it moved, but not so far"),
+        pytest.param(8, 8, id="it is further"),
+        pytest.param(2, 2, id="it went back"),
+    ],
+)
+def test_what_a_slave_passes_on_counts_only_where_the_group_has_not_moved_beside_it(stands: int, then: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await pair.send(80)
+            await pair.commit(stands)
+            ext = {
+                "consumerGroup": "readers",
+                "topic": "orders",
+                "queueId": "0",
+                "commitOffset": "5",
+                "seenOffset": "3",
+            }
+            assert (await pair.ask(pair.master, RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
+            assert pair.master.offsets.query("readers", "orders", 0) == then
+
+    run(scenario)
+
+
+def test_a_commit_that_is_on_its_way_over_a_slow_link_does_not_set_back_what_came_to_the_master_meanwhile() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await pair.in_step(240, 3)
+            slow = LinkQuality(delay_seconds=(0.3, 0.3))
+            pair.cluster.network.set_link(pair.cluster.address("c1"), pair.cluster.address("c2"), slow)
+            # given a client that commits at the slave, and at the master at any time after it
+            for number in range(1, 13):
+                offset = 3 + 2 * number
+                await pair.commit(offset - 1, broker=pair.slave)
+                await trio.sleep(0.1 * number)
+                await pair.commit(offset)
+                await trio.sleep(3)
+                # then both go by the later one
+                found = [broker.offsets.query("readers", "orders", 0) for broker in (pair.master, pair.slave)]
+                assert found == [offset] * 2, f"{0.1 * number:g} s later"
 
     run(scenario)

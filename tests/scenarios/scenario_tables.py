@@ -38,6 +38,7 @@ from understudy.broker.offsets import OffsetTable
 from understudy.broker.replicated.levels import ReplicatedLevels
 from understudy.broker.replicated.offsets import ReplicatedOffsets
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, Answer, Copying, FilePlan, ProgressTable, Source
+from understudy.broker.told_offsets import SEEN_OFFSET, moves_on
 from understudy.container.preonline.report import Report, TakenOver, former_of
 from understudy.format.json_dialect import dumps, loads
 
@@ -165,7 +166,9 @@ class TableRoom(Transcript):
                 told = notice.ext
                 group, topic, offset = told["consumerGroup"], told["topic"], told["commitOffset"]
                 self._tell(member, f"tells {source.name} that {group} are at {offset} of {topic}")
-                source.tables.offsets.commit_unless_reset(group, topic, QUEUE, int(offset))
+                offsets, seen = source.tables.offsets, int(told[SEEN_OFFSET])
+                if moves_on(int(offset), seen, offsets.queues(group, topic).get(QUEUE, -1)):
+                    offsets.commit_unless_reset(group, topic, QUEUE, int(offset))
                 notice.told()
 
     def _answer(self, source: Keeper, table: ProgressTable, question: Mapping[str, str]) -> Answer:
