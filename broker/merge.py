@@ -148,6 +148,28 @@ def within(rows: Sequence[Row], end_of: Callable[[str, int], int]) -> list[Row]:
     return found
 
 
+def up_to_date(rows: Sequence[Row], own: Table) -> list[Row]:
+    """Merge once more where the master's own offset has changed since *rows* were made: clients commit all the time.
+
+    Args:
+        rows: what was merged.
+        own: the master's offsets as they are now.
+
+    Returns:
+        Rows without those of queues whose offsets were removed meanwhile.
+    """
+    found = []
+    for row in rows:
+        now = own.get(row.key, {}).get(row.queue_id)
+        if now == row.own:
+            found.append(row)
+        elif now is not None:
+            merged = max(now, row.merged)
+            reason = Reason.MOVED if merged is now else row.reason
+            found.append(row._replace(own=now, merged=merged, reason=reason))
+    return found
+
+
 def unmoved(rows: Sequence[Row], before: Table) -> list[Row]:
     """Keep the master's own offset wherever it is another one than in *before*.
 

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from understudy.broker.broker import Broker
-from understudy.broker.merge import unmoved
+from understudy.broker.merge import unmoved, up_to_date
 from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.report import Report, TakenOver
@@ -84,7 +84,8 @@ class LateTakeOver:
         taken = {}
         for table in self._tables:
             before = self._before[table.kind]
-            merged = attrs.evolve(found[table], rows=unmoved(found[table].rows, before))
+            rows = up_to_date(found[table].rows, table.stamped_offsets())
+            merged = attrs.evolve(found[table], rows=unmoved(rows, before))
             table.put(merged)
             for row in merged.rows:
                 if row.changed:

@@ -11,7 +11,7 @@ import trio
 from understudy.broker.absence import DROPPED, OUTDATED
 from understudy.broker.admin.announcements import SUCCESSOR, SUCCESSOR_ADDRESS
 from understudy.broker.broker import Broker
-from understudy.broker.merge import Row, within
+from understudy.broker.merge import Row, up_to_date, within
 from understudy.broker.replicated.table import Merged, ProgressTable
 from understudy.container.preonline import handshake
 from understudy.container.preonline.asking import RefusedError, ask
@@ -270,6 +270,10 @@ class PreOnline:
 
     async def _put(self, member: Member, merged: Mapping[ProgressTable, Merged], ahead_bytes: int) -> None:
         """Make ours what was *merged* with what *member* knows, and keep it."""
+        merged = {
+            table: attrs.evolve(each, rows=up_to_date(each.rows, table.stamped_offsets()))
+            for table, each in merged.items()
+        }
         for table, each in merged.items():
             table.put(each)
         rows = {table.kind: each.rows for table, each in merged.items()}

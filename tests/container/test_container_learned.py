@@ -12,12 +12,15 @@ from test_container_acting_pop import came_back, dead_master, pop_at_slave
 from test_container_lost_end import copied, fail, open_group
 
 from understudy.broker.broker import Broker
+from understudy.container.preonline.handshake import Phase
+from understudy.container.role_services import RoleServices
 from understudy.format import names
 from understudy.mqclient.message import Message
 from understudy.mqclient.pop import ack
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.testkit.drills.ring import container_of
+from understudy.testkit.sim.cluster import LinkQuality
 from understudy.testkit.waiting import until
 
 GROUP = "poppers"
@@ -61,6 +64,30 @@ def test_what_the_acting_slave_knows_is_taken_before_another_one_is_waited_for()
             # then it has what that one knew before
             await until(lambda: not master.registration.isolated, 60)
             assert master.offsets.query("readers", TOPIC, 0) == 17
+
+    run(scenario)
+
+
+def test_what_a_client_commits_at_the_master_while_it_asks_its_slaves_is_not_set_back() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given a slave that acts, where a group went on, and a slow link to it
+            await ring.cluster.kill("c1")
+            await until(lambda: "schedule" in ring.broker("g0", 1).services.running(), 10)
+            await ring.commit(ring.broker("g0", 1), 17)
+            slow, at = LinkQuality(delay_seconds=(0.3, 0.3)), ring.cluster.address
+            ring.cluster.network.set_link(at("c1"), at("c2"), slow)
+            # when the master comes back, and a client with an old route commits there after the slave was asked
+            await ring.cluster.restart("c1")
+            rules = master_of(ring).session.rules
+            assert isinstance(rules, RoleServices)
+            await until(lambda: rules.returning is not None and rules.returning.phase is Phase.TAKE_OVER, 20, 0.01)
+            await trio.sleep(1.4)
+            assert master_of(ring).registration.isolated
+            await ring.commit(master_of(ring), 20)
+            # then it stands
+            await until(lambda: not master_of(ring).registration.isolated, 60)
+            assert master_of(ring).offsets.query("readers", TOPIC, 0) == 20
 
     run(scenario)
 

@@ -10,7 +10,7 @@ import trio
 from container_ring import TOPIC, Ring, acting, cut_between, drop, members_at, open_ring, run
 
 from understudy.broker.broker import Broker
-from understudy.broker.merge import Reason, Row, StampedOffset, merge, stamped, unmoved
+from understudy.broker.merge import Reason, Row, StampedOffset, merge, stamped, unmoved, up_to_date
 from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode
 from understudy.testkit.waiting import until
@@ -119,3 +119,18 @@ def test_only_places_that_stand_where_they_stood_move() -> None:
     }
     assert rows["t@g", 1] == Row("t@g", 1, StampedOffset(0, 6), StampedOffset(0, 9), StampedOffset(0, 6), Reason.MOVED)
     assert not rows["t@g", 2].changed
+
+
+def test_what_has_moved_since_it_was_compared_is_merged_once_more() -> None:
+    then, other = stamped({"t@g": {0: 5, 1: 5, 2: 5, 3: 5}}), stamped({"t@g": {0: 9, 1: 9, 2: 9, 3: 9, 4: 9}})
+    now = stamped({"t@g": {0: 5, 1: 12, 2: 7, 4: 10}})
+    rows = {row.queue_id: row for row in up_to_date(merge(then, other), now)}
+    assert {queue: row.merged.offset for queue, row in rows.items()} == {
+        0: 9,
+        1: 12,  # went on, further than there
+        2: 9,  # went on, but not so far
+        # queue 3 was removed meanwhile
+        4: 10,  # began here meanwhile
+    }
+    assert [queue for queue, row in rows.items() if row.changed] == [0, 2]
+    assert rows[1].reason is Reason.MOVED
