@@ -18,6 +18,7 @@ from understudy.broker.arrivals import Arrivals
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.catalog import Catalog
 from understudy.broker.clients import ConsumerTable, ProducerTable
+from understudy.broker.compacted_topics import declare_compacted
 from understudy.broker.conditions import Conditions
 from understudy.broker.config import BrokerOptions, delay_levels_ms
 from understudy.broker.deferred_service import DeferredService
@@ -349,6 +350,7 @@ class Broker:
         batch = [row.name for row in rows if row.attributes and has_batch_queues(row.attributes)]
         if batch or known:
             self.store.declare_kinds(batch, [row.name for row in rows if row.name in known and row.name not in batch])
+        declare_compacted(self.store, self.options.store, rows)
 
     def _mappings_changed(self) -> None:
         for topic in self.queue_mappings.table:

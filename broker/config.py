@@ -63,6 +63,7 @@ START_ONLY = frozenset(
         "brokerId",
         "brokerName",
         "brokerRole",
+        "enableCompaction",
         "enableControllerMode",
         "enableLmq",
         "enableMultiDispatch",

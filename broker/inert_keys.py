@@ -14,7 +14,7 @@ _POP = "pops are served without it"
 _POP_KV = "check points of pops are in the revive topic, there is no service over RocksDB"
 _NETTY = "there is no Netty, the kernel's defaults apply"
 _DLEDGER = "there is no DLedger commit log"
-_COMPACTION = "compaction topics are not served"
+_COMPACTION = "queues are compacted one after the other"
 _AUTH = "every request is judged by the users and rules of that moment; docs/security.md says how they are set"
 _COMMERCIAL = "there are no commercial statistics"
 _DISPATCH = "queue and index entries are made by the append itself"
@@ -115,9 +115,7 @@ _GROUPS: dict[str, str] = {
     _DLEDGER: """
         dLegerGroup dLegerPeers dLegerSelfId enableBatchPush enableDLegerCommitLog preferredLeaderId
         storePathDLedgerCommitLog""",
-    _COMPACTION: """
-        compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
-        enableCompaction maxOffsetMapSize""",
+    _COMPACTION: "compactionThreadNum",
     _AUTH: """
         aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond aclEnable authConfigPath configName
         migrateAuthFromV1Enabled statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum

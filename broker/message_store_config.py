@@ -6,6 +6,7 @@ A plain ``int`` has 64 bits, as the reference's ``long``; so has one without an 
 import attrs
 
 from understudy.broker.config_values import (
+    CompactionFileBytes,
     DelayLevels,
     FlushType,
     Folder,
@@ -55,9 +56,9 @@ class MessageStoreConfig:
     commit_log_recover_max_num: int = 10
     commit_log_swap_map_interval: int = 3_600_000
     commit_log_swap_map_reserve_file_num: int = 100
-    compaction_cq_mapped_file_size: int = 10_485_760
-    compaction_mapped_file_size: int = 104_857_600
-    compaction_schedule_internal: int = 900_000
+    compaction_cq_mapped_file_size: CompactionFileBytes = 10_485_760
+    compaction_mapped_file_size: CompactionFileBytes = 104_857_600
+    compaction_schedule_internal: Positive = 900_000
     compaction_thread_num: int = 6
     correct_logic_min_offset_force_interval: int = 300_000
     correct_logic_min_offset_sleep_interval: int = 1
@@ -147,7 +148,7 @@ class MessageStoreConfig:
     max_lmq_consume_queue_num: NotNegative = 20000
     max_message_size: Positive = 4_194_304
     max_msgs_num_batch: Int = 64
-    max_offset_map_size: int = 104_857_600
+    max_offset_map_size: NotNegative = 104_857_600
     max_recovery_commitlog_files: int = 30
     max_rocks_db_index_query_days: int = keyed("maxRocksDBIndexQueryDays", 7)
     max_slave_resend_length: int = 268_435_456

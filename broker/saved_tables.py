@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker import consumer_filters, group_memory, history_keeper
+from understudy.broker.compacted_topics import declare_compacted
 from understudy.broker.consumer_filters import ConsumerFilters
 from understudy.broker.filters import is_tag_type
 from understudy.broker.lost_topics import lost_rows
@@ -105,6 +106,7 @@ async def load_tables(broker: Broker) -> None:
     absent = False
     for table in broker.tables.kept:
         absent |= not await _load(broker, table)
+    declare_compacted(broker.store, keys, broker.topics.rows.values())
     if broker.gate is not None and not broker.role.is_slave and not broker.gate.authority.has_super_user():
         raise BrokerStartError(
             f"{ON}=true, but there is no super user who may sign in: name one by {INIT_USER} in the broker's file"

@@ -74,6 +74,10 @@ def store_settings(keys: MessageStoreConfig, role: Role) -> StoreConfig:
         enable_multi_dispatch=keys.enable_multi_dispatch,
         enable_lmq=keys.enable_lmq,
         max_lmq_consume_queue_num=keys.max_lmq_consume_queue_num,
+        compaction_file_bytes=keys.compaction_mapped_file_size,
+        compaction_queue_file_bytes=keys.compaction_cq_mapped_file_size,
+        compaction_interval_ms=keys.compaction_schedule_internal,
+        compaction_map_bytes=keys.max_offset_map_size,
         scrub_bytes_per_second=keys.scrub_bytes_per_second,
     )
 

@@ -23,6 +23,7 @@ SINGLE_TAG, MULTI_TAG = "SINGLE_TAG", "MULTI_TAG"
 QUEUE_LIMIT = 65_535
 """Most queues of one topic; the reference has no bound, and dies of one that is too large."""
 QUEUE_TYPE, BATCH_QUEUES = "queue.type", "BatchCQ"
+CLEANUP_POLICY, COMPACTION = "cleanup.policy", "COMPACTION"
 
 
 def queue_count(value: object, what: str, default: int) -> int:
@@ -49,6 +50,11 @@ def has_batch_queues(attributes: object) -> bool:
         attributes.get(QUEUE_TYPE),
         attributes.get(f"+{QUEUE_TYPE}"),
     )
+
+
+def is_compacted(attributes: Mapping[str, str]) -> bool:
+    """Tell whether attributes are those of a topic of whose keys the last message is kept; batch queues are not."""
+    return attributes.get(CLEANUP_POLICY) == COMPACTION and not has_batch_queues(attributes)
 
 
 @attrs.define

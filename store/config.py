@@ -29,6 +29,8 @@ LIVE = (
     "scrub_bytes_per_second",
     "enabled_append_prop_crc",
     "max_lmq_consume_queue_num",
+    "compaction_interval_ms",
+    "compaction_map_bytes",
 )
 """Settings that count at once when they change while the store is open; the others belong to its files."""
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -77,6 +79,10 @@ class StoreConfig:
         max_lmq_consume_queue_num: most light queues; no message makes one more.
         mapped_queue_files_max: most consume queue files mapped at the same time (each holds a file descriptor).
         mapped_log_files_max: most commit log files mapped at the same time.
+        compaction_file_bytes: about the bytes of one file of a compaction log.
+        compaction_queue_file_bytes: bytes of the file of units beside it; rounded down to a multiple of 46.
+        compaction_interval_ms: pause between two rounds of compaction.
+        compaction_map_bytes: most memory for the keys of one round.
         scrub_bytes_per_second: how fast a scrub goes that begins by itself ten minutes after a start; 0: none does. The
             reference compares nothing.
     """
@@ -119,6 +125,10 @@ class StoreConfig:
     max_lmq_consume_queue_num: int = 20_000
     mapped_queue_files_max: int = 256
     mapped_log_files_max: int = 32
+    compaction_file_bytes: int = 100 << 20
+    compaction_queue_file_bytes: int = 10 << 20
+    compaction_interval_ms: int = 900_000
+    compaction_map_bytes: int = 100 << 20
     scrub_bytes_per_second: int = 8 << 20
 
     @property

@@ -8,7 +8,7 @@ than a hole; readers here skip the repetition.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
@@ -40,6 +40,9 @@ class ConsumeQueues:
         folder: ``consumequeue`` of the store.
         file_size: bytes of one file, a multiple of 20.
         mapped: the mapped queue files.
+
+    Attributes:
+        on_changed: called when a queue has lost its units from a queue offset on, or has another one there than before.
     """
 
     def __init__(self, disk: Disk, folder: str, file_size: int, mapped: MappedFiles) -> None:
@@ -53,6 +56,7 @@ class ConsumeQueues:
         self.dirty_paths: set[str] = set()
         self._dirty: list[ConsumeQueue] = []
         self.unsynced_folders: set[str] = set()
+        self.on_changed: Callable[[ConsumeQueue, int], None] = lambda queue, offset: None
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self.by_key.values())
@@ -203,6 +207,7 @@ class ConsumeQueues:
                 queue.next_offset = offset
                 queue.max_offset = min(queue.max_offset, offset)
                 self.clear_after_end(queue)
+            self.on_changed(queue, offset)
             if offset < queue.min_offset:
                 queue.min_checked_for = -2
         elif offset > queue.next_offset:
@@ -278,6 +283,7 @@ class ConsumeQueues:
             queue.max_offset = min(queue.max_offset, keep)
             queue.min_checked_for = -2
             self.clear_after_end(queue)
+            self.on_changed(queue, keep)
 
     # Deletion
 
@@ -305,6 +311,7 @@ class ConsumeQueues:
             self._dirty.remove(queue)
         del self.by_key[queue.topic, queue.queue_id]
         self.light_count -= queue.is_light
+        self.on_changed(queue, 0)
 
     # Inside
 

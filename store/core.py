@@ -17,6 +17,7 @@ from understudy.store.batch_queue import BatchQueue
 from understudy.store.batch_queues import BatchQueues
 from understudy.store.checkpoint import Checkpoint
 from understudy.store.commit_log import CommitLog
+from understudy.store.compaction.queues import CompactedQueues
 from understudy.store.config import SYNC_FLUSH, StoreConfig
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.consume_queues import ConsumeQueues
@@ -71,6 +72,8 @@ class StoreCore:
             config.mapped_file_size_batch_consume_queue,
             self.queue_files,
         )
+        self.compacted = CompactedQueues(disk, config, self.consume_queues, lambda: self.segments.min_offset)
+        self.compacted.on_change = self.wake
         self._index = Index(
             disk,
             os.path.join(folder, "index"),
@@ -265,6 +268,7 @@ class StoreCore:
     def close(self) -> None:
         """Give every file back."""
         self.queue_files.close()
+        self.compacted.close()
         self._index.close()
         self.marks.close()
         self.log.view = memoryview(b"")

@@ -21,6 +21,8 @@ from understudy.runtime.world import World
 from understudy.store.agreement import Agreement
 from understudy.store.batch_topics import declare_kinds
 from understudy.store.batch_writer import BatchWriter
+from understudy.store.compaction.reading import CompactedReading
+from understudy.store.compaction.service import Compaction
 from understudy.store.config import StoreConfig
 from understudy.store.core import Arrival, StoreCore
 from understudy.store.deletions import Deletion, LivingTopics
@@ -65,9 +67,15 @@ class MessageStore:
         read, record_before: records of the log, see :class:`understudy.store.lookup.Lookup`, as for the next ones.
         min_queue_offset, max_queue_offset, written_queue_offset, offset_by_time, queue_offset_at: queue offsets.
         store_time_of, earliest_store_time: when messages were stored.
+        read_ahead: has the system read more of the log from the disk than was asked for, as it does by default, or not.
+        set_confirmed: shows readers only messages that end before a physical offset; ``None``: all that are written, or
+            durable with synchronous flush. What readers have seen stays visible.
+        start_scrub: has every record compared with its checksum; the report grows while :meth:`run` is at it.
+        delete_expired_files: deletes expired files in the next looks, whatever the hour (an operator asked for it).
         arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
             to nothing when nobody waits.
         batch_topics: those that have batch queues; always the same object.
+        compacted_topics: those that are read from their compaction logs; always the same object.
         hidden_grew: called when bytes were written, or became durable, that readers may not see yet; as cheap.
     """
 
@@ -88,14 +96,18 @@ class MessageStore:
         self._flusher.on_progress = self._retention.guard
         self._deletion = TopicDeletion(core, self._flusher)
         self._replication = Replication(core, self._dispatcher, self._flusher)
+        self._compaction = Compaction(core, self._reader)
         self._truncation = Truncation(core, self._flusher, self._replication, self._integrity, self._lookup)
         self._closed = False
         self.batch_topics: Set[str] = core.batch_queues.topics
+        self.compacted_topics: Set[str] = core.compacted.topics
         self.arrived: list[Arrival] = core.arrived
         self.hidden_grew = core.hidden_grew
         self.append = self._writer.append
         self.append_batch = self._batch_writer.append_batch
-        self.enter_keys = core.enter_keys
+        self.enter_keys, self.read_ahead = core.enter_keys, core.segments.read_ahead
+        self.set_confirmed, self.start_scrub = core.set_confirmed, self._integrity.start_scrub
+        self.delete_expired_files = self._retention.request
         self.get = self._reader.get
         lookup = self._lookup
         self.read, self.record_before = lookup.read, lookup.record_before
@@ -139,6 +151,7 @@ class MessageStore:
             nursery.start_soon(self._queue_repair.run)
             nursery.start_soon(self._integrity.run)
             nursery.start_soon(self._integrity.run_scrubs)
+            nursery.start_soon(self._compaction.run)
 
     async def close(self) -> None:
         """Flush everything, write the checkpoint, remove the abort marker and give the folder back.
@@ -153,6 +166,7 @@ class MessageStore:
         try:
             with trio.CancelScope(shield=True), core.clock.move_on_after(_CLOSE_TIMEOUT_S):
                 if await self._flusher.make_durable():
+                    await self._compaction.settle()
                     core.disk.remove(core.path("abort"))
                     await core.disk.in_thread(partial(core.disk.sync_folder, core.config.folder))
         finally:
@@ -238,6 +252,14 @@ class MessageStore:
         """Let topics have batch queues (*batch*), or none (*simple*); what they have in the other kind moves over."""
         if declare_kinds(self._core, self._dispatcher, batch, simple):
             self._flusher.note_deletion()
+
+    def declare_compacted(self, compacted: Iterable[str], others: Iterable[str]) -> None:
+        """Read the topics *compacted* from their compaction logs from now on, and *others* as any other topic."""
+        self._core.compacted.declare(compacted, others)
+        reading = CompactedReading(self._core, self._reader, self._lookup)
+        self.get, self.offset_by_time = reading.get, reading.offset_by_time
+        self.min_queue_offset = reading.min_queue_offset
+        self.store_time_of, self.earliest_store_time = reading.store_time_of, reading.earliest_store_time
 
     @property
     def deletions(self) -> Mapping[str, Deletion]:
@@ -329,11 +351,6 @@ class MessageStore:
         """
         return await self._truncation.cut(offset)
 
-    def set_confirmed(self, offset: int | None) -> None:
-        """Show readers only messages that end at or before physical *offset*; ``None``: all that are written, or
-        durable with synchronous flush. What readers have seen stays visible."""
-        self._core.set_confirmed(offset)
-
     def hide_after(self, offset: int) -> int:
         """Hide messages that end behind physical *offset* until they are confirmed; return how many there are."""
         return hide_after(self._core, self._lookup, offset)
@@ -363,10 +380,6 @@ class MessageStore:
         self._batch_writer.settings_changed()
         self._reader.settings_changed()
 
-    def read_ahead(self, on: bool) -> None:
-        """Have the system read more of the log from the disk than was asked for, as it does by default, or not."""
-        self._core.segments.read_ahead(on)
-
     def runtime_info(self) -> dict[str, str]:
         """Return figures for the broker's runtime info, with the reference's key names."""
         core = self._core
@@ -380,18 +393,10 @@ class MessageStore:
             "pageCacheLockTimeMills": "0",
         }
 
-    def start_scrub(self) -> ScrubReport:
-        """Have every record compared with its checksum; the report grows while :meth:`run` is at it."""
-        return self._integrity.start_scrub()
-
     @property
     def scrub_report(self) -> ScrubReport | None:
         """What the last scrub has found, or the one that runs; ``None`` before the first."""
         return self._integrity.report
-
-    def delete_expired_files(self) -> None:
-        """Delete expired files in the next looks, whatever the hour (an operator asked for it)."""
-        self._retention.request()
 
     def set_correct_offsets(self, correct: bool) -> None:
         """Say whether reads out of range answer the right offset; a plain slave leaves the consumer's as it is."""

@@ -33,7 +33,9 @@ def recover(core: StoreCore, dispatcher: Dispatcher, process_id: int, living: Li
         living: the table of topics beside the store.
     """
     disk = core.disk
+    unclean = disk.exists(core.path("abort"))
     Recovery(core, dispatcher, living).run()
+    core.compacted.load(core.deletions, unclean=unclean)
     abort = disk.open(core.path("abort"))
     try:
         abort.truncate(0)

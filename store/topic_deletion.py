@@ -22,6 +22,7 @@ def drop_queues(core: StoreCore, topic: str) -> None:
         core.consume_queues.delete(queue)
     if topic in core.batch_queues.topics:
         core.batch_queues.delete_topic(topic)
+    core.compacted.delete_topic(topic)
 
 
 def drop_deleted_queues(core: StoreCore, topics: Iterable[str]) -> list[str]:
@@ -41,6 +42,8 @@ def drop_deleted_queues(core: StoreCore, topics: Iterable[str]) -> list[str]:
         if topic in wanted and ((last := batch.last_unit()) is None or _was_deleted(core, topic, last.physical)):
             core.batch_queues.delete(topic, queue_id)
             doomed.add(topic)
+    for topic in doomed.difference(topic for topic, _ in core.consume_queues.by_key):
+        core.compacted.delete_logs(topic)
     return sorted(doomed)
 
 

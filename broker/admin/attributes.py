@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from understudy.broker.topics import BATCH_QUEUES, QUEUE_TYPE
+from understudy.broker.topics import BATCH_QUEUES, CLEANUP_POLICY, COMPACTION, QUEUE_TYPE
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
@@ -48,7 +48,7 @@ class Attribute:
 
 
 TOPIC_ATTRIBUTES = {
-    "cleanup.policy": Attribute(("DELETE", "COMPACTION"), changeable=False),
+    CLEANUP_POLICY: Attribute(("DELETE", COMPACTION), changeable=False),
     "message.type": Attribute(("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "NORMAL")),
     QUEUE_TYPE: Attribute(("SimpleCQ", BATCH_QUEUES), changeable=False),
     "reserve.time": Attribute(low=-1, high=2**63 - 1),

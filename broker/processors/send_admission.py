@@ -20,7 +20,15 @@ from understudy.broker.processors import send_header
 from understudy.broker.role import Role
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.timer import request
-from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicConfig, has_batch_queues
+from understudy.broker.topics import (
+    BATCH_QUEUES,
+    CLEANUP_POLICY,
+    COMPACTION,
+    MULTI_TAG,
+    QUEUE_TYPE,
+    TopicConfig,
+    has_batch_queues,
+)
 from understudy.broker.transactions.half import is_half, to_half
 from understudy.format import names
 from understudy.format.properties import parse_properties
@@ -51,7 +59,17 @@ Count = Callable[[int, int, int], None]
 class TopicPlan:
     """What a send needs to know of its topic, worked out once per change of the topic."""
 
-    __slots__ = ("batch_queues", "count", "led", "ordinary", "queue_limit", "row", "sys_flag", "write_queues")
+    __slots__ = (
+        "batch_queues",
+        "compaction",
+        "count",
+        "led",
+        "ordinary",
+        "queue_limit",
+        "row",
+        "sys_flag",
+        "write_queues",
+    )
 
     def __init__(self, row: TopicConfig, count: Count, led: LedQueues | None = None) -> None:
         self.row = row
@@ -61,9 +79,9 @@ class TopicPlan:
         self.write_queues = row.write_queue_nums
         self.sys_flag = MULTI_TAGS_FLAG if row.filter_type == MULTI_TAG else 0
         retry = row.name.startswith(names.RETRY_PREFIX)
-        compaction = row.attributes.get("cleanup.policy") == "COMPACTION"
+        self.compaction = row.attributes.get(CLEANUP_POLICY) == COMPACTION
         self.batch_queues = has_batch_queues(row.attributes)
-        unusual = retry or row.order or compaction or self.batch_queues or led is not None
+        unusual = retry or row.order or self.compaction or self.batch_queues or led is not None
         self.ordinary = not (unusual or row.name == names.TIMER_TOPIC)
 
 
@@ -188,8 +206,8 @@ class Admission:
             pairs["UNIQ_KEY"] = self._ids.next(now_ms)
         if topic.startswith(names.RETRY_PREFIX):
             topic, queue_id = self._dead_letter(command, topic, queue_id, pairs, reconsume_times, now_ms)
-        if plan.row.attributes.get("cleanup.policy") == "COMPACTION" and not pairs.get("KEYS", "").strip():
-            raise self.refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
+        if plan.compaction and not pairs.get("KEYS", "").strip():
+            raise self.no_key()
         level = delay.level_of(pairs)
         if sys_flag & FLAG_INNER_BATCH or "INNER_NUM" in pairs:
             self.check_inner_batch(topic, sys_flag)
@@ -216,6 +234,10 @@ class Admission:
             return (*to_half(topic, queue_id, pairs, sys_flag), pairs) if half else (*place, sys_flag, pairs)
         stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, self._parts.delays.levels)
         return stored_topic, stored_queue, sys_flag, pairs
+
+    def no_key(self) -> CommandError:
+        """Return the refusal of a message without a key by a topic of whose keys the last messages are kept."""
+        return self.refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
 
     def refuse_later(self, topic: str) -> CommandError:
         """Return the refusal of a message for a static topic that would be stored in its queue at a later time.

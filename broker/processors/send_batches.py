@@ -18,8 +18,8 @@ from understudy.broker import delay
 from understudy.broker.processors.send_admission import Admission, TopicPlan
 from understudy.broker.processors.send_properties import wants_wait
 from understudy.format import json_dialect, names
-from understudy.format.batch import BatchError, check_batch, cut_batch, holds_more_than
-from understudy.format.properties import NAME_END, PAIR_END, format_properties, parse_properties
+from understudy.format.batch import BatchError, check_batch, cut_batch, holds_more_than, iter_batch
+from understudy.format.properties import NAME_END, PAIR_END, find_property, format_properties, parse_properties
 from understudy.format.record import FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, FLAG_TRANSACTION_MASK
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command
@@ -30,6 +30,7 @@ from understudy.remoting.frame import reply_head
 from understudy.remoting.limits import LaneLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace, run_steps
+from understudy.store.properties_digest import KEYS
 from understudy.store.status import AppendedBatch, PutRejected, PutStatus
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class SendBatches:
     def _append(self, batch: Batch, body: bytes, now_ms: int) -> AppendedBatch:
         """Store a batch, or a piece of it, and count it."""
         plan, queue_id = batch.plan, batch.queue_id
+        if plan.compaction and not _all_have_keys(body):
+            raise self._admission.no_key()
         try:
             stored = self._parts.store.append_batch(
                 plan.row.name,
@@ -296,3 +299,13 @@ class SendBatches:
         if self._sends.waits and wants_wait(pairs):
             return self._sends.park(end, connection, answer, copies)
         return answer
+
+
+def _all_have_keys(body: bytes) -> bool:
+    """Whether each message of a batch has KEYS; of one that is broken the store says what is wrong."""
+    try:
+        return all(
+            (find_property(body[at + length + 2 : end], KEYS) or b"").strip() for _, at, length, end in iter_batch(body)
+        )
+    except BatchError:
+        return True

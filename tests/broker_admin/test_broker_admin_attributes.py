@@ -14,7 +14,7 @@ REFUSED = "refused"
 
 #: What a request with each value gets; numbers stand for their bounds.
 TOPICS = {
-    "cleanup.policy": {"DELETE": STORED, "COMPACTION": STORED},  # and then a send needs a key; nothing is compacted
+    "cleanup.policy": {"DELETE": STORED, "COMPACTION": STORED},  # and its queues are compacted
     "message.type": {
         "UNSPECIFIED": STORED,
         "MIXED": STORED,  # by requests only with enableMixedMessageType

@@ -1,0 +1,163 @@
+"""Compaction topics: what senders, consumers and operators see of a broker that serves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broker_rig import Rig, open_rig, properties
+
+from understudy.format.batch import encode_batch
+from understudy.format.record import decode_records
+from understudy.remoting.command import Command
+
+TOPIC = "Compacted"
+KEYS = {"compactionCqMappedFileSize": "460", "compactionMappedFileSize": "5000"}
+
+
+async def make_topic(rig: Rig, name: str = TOPIC, attributes: str = "+cleanup.policy=COMPACTION") -> Command:
+    header = {"topic": name, "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+    more = {"defaultTopic": "TBW102", "topicSysFlag": "0", "order": "false", "attributes": attributes}
+    return await rig.wait(rig.tell(17, header | more))
+
+
+def send(rig: Rig, key: str, body: bytes) -> Command:
+    return rig.send(TOPIC, body, properties(KEYS=key))
+
+
+def read(rig: Rig, offset: int = 0) -> dict[int, bytes]:
+    """Return what a consumer gets by pulls, by queue offset."""
+    found: dict[int, bytes] = {}
+    while (answer := rig.pull(TOPIC, 0, offset, sysFlag="4")).code == 0:
+        found |= {record.queue_offset: record.body for record in decode_records(answer.body)}
+        offset = int((answer.ext or {})["nextBeginOffset"])
+    return found
+
+
+async def compact(rig: Rig) -> None:
+    await rig.broker.store.flush()
+    await rig.broker.store._compaction.copy()
+    await rig.broker.store._compaction.compact()
+
+
+async def test_the_last_message_of_each_key_is_kept(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        assert (await make_topic(rig)).code == 0
+        for number in range(60):
+            assert send(rig, f"k{number % 3}", b"v%d" % number).code == 0
+        assert len(read(rig)) == 60
+        await compact(rig)
+        found = read(rig)
+        assert len(found) < 20
+        assert {57, 58, 59} <= set(found)
+        # GET_MIN_OFFSET says where the first of them is, GET_MAX_OFFSET what it always says
+        queue = {"topic": TOPIC, "queueId": "0"}
+        assert rig.ask(31, queue).ext == {"offset": str(min(found))}
+        assert (rig.ask(30, queue).ext or {})["offset"] == "60"
+        # and so does the answer to a pull
+        assert (rig.pull(TOPIC, 0, 0).ext or {})["minOffset"] == str(min(found))
+        # a reset by time finds the first message that is left
+        assert rig.ask(29, {**queue, "timestamp": "0"}).ext == {"offset": str(min(found))}
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        assert read(rig) == found
+        assert send(rig, "k1", b"more").code == 0
+        assert read(rig)[60] == b"more"
+
+
+@pytest.mark.parametrize("text", ["", properties(TAGS="a"), properties(KEYS=" ")])
+async def test_a_send_without_a_key_is_refused(tmp_path: Path, text: str) -> None:
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        await make_topic(rig)
+        answer = rig.send(TOPIC, b"x", text)
+        assert (answer.code, answer.remark) == (13, "Required message key is missing")
+        assert rig.broker.store.max_queue_offset(TOPIC, 0) == 0
+
+
+async def test_a_batch_needs_a_key_for_each_message(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        await make_topic(rig)
+        header = {"a": "pg", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": ""}
+        more = {"j": "0", "k": "false", "m": "true", "n": "broker-a"}
+        keyed = [(0, b"a", properties(KEYS="k").encode()), (0, b"b", properties(KEYS="l").encode())]
+        assert rig.ask(320, header | more, encode_batch(keyed)).code == 0
+        answer = rig.ask(320, header | more, encode_batch([*keyed, (0, b"c", b"")]))
+        assert (answer.code, answer.remark) == (13, "Required message key is missing")
+        assert rig.ask(320, header | more, b"broken").code == 13
+        assert read(rig) == {0: b"a", 1: b"b"}
+
+
+async def test_the_policy_is_chosen_at_creation(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        await make_topic(rig, "Plain", "")
+        answer = await make_topic(rig, "Plain")
+        assert answer.code == 1
+        assert "attempt to update an unchangeable attribute. key: cleanup.policy" in (answer.remark or "")
+        assert rig.broker.store.compacted_topics == set()
+
+
+async def test_a_parked_pull_is_answered_at_once(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        await make_topic(rig)
+        for number in range(30):
+            send(rig, "k", b"v%d" % number)
+        await compact(rig)
+        parked = rig.tell(11, {**_header(30), "sysFlag": "6", "suspendTimeoutMillis": "20000"})
+        send(rig, "k", b"new")
+        answer = await rig.wait(parked)
+        assert answer.code == 0
+        assert [record.body for record in decode_records(answer.body)] == [b"new"]
+
+
+async def test_pops_get_what_is_left_and_it_can_be_acknowledged(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        await make_topic(rig)
+        for number in range(60):
+            send(rig, f"k{number % 3}", b"v%d" % number)
+        await compact(rig)
+        left = sorted(read(rig))
+        header = {"consumerGroup": "pg", "topic": TOPIC, "queueId": "0", "maxMsgNums": "32", "invisibleTime": "60000"}
+        more = {"pollTime": "0", "bornTime": "0", "initMode": "0", "exp": "*", "expType": "TAG", "order": "false"}
+        answer = await rig.wait(rig.tell(200050, header | more))
+        assert answer.code == 0, answer.remark
+        assert [record.queue_offset for record in decode_records(answer.body)] == left
+
+
+async def test_without_it_such_a_topic_is_an_ordinary_one(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), {**KEYS, "enableCompaction": "false"}) as rig:
+        await make_topic(rig)
+        for number in range(40):
+            send(rig, "k", b"v%d" % number)
+        await compact(rig)
+        assert len(read(rig)) == 40
+        assert not (tmp_path / "compaction" / "compactionLog").exists()
+
+
+async def test_a_deleted_topic_takes_its_compaction_log_along(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        await make_topic(rig)
+        for number in range(40):
+            send(rig, f"k{number}", b"v%d" % number)
+        await compact(rig)
+        assert (tmp_path / "compaction" / "compactionLog" / TOPIC / "0").is_dir()
+        assert (await rig.wait(rig.tell(215, {"topic": TOPIC}))).code == 0
+        await rig.broker.store._compaction.copy()
+        assert not (tmp_path / "compaction" / "compactionLog" / TOPIC).exists()
+        assert not (tmp_path / "compaction" / "compactionCq" / TOPIC).exists()
+        # and one of the same name begins anew
+        await make_topic(rig)
+        send(rig, "k", b"new")
+        assert read(rig) == {0: b"new"}
+
+
+def _header(offset: int) -> dict[str, str]:
+    return {
+        "consumerGroup": "cg",
+        "topic": TOPIC,
+        "queueId": "0",
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "commitOffset": "0",
+        "subscription": "*",
+        "subVersion": "1",
+        "expressionType": "TAG",
+    }
