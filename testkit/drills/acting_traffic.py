@@ -169,13 +169,17 @@ class SimulatedTraffic:
         }
 
     def perhaps_gone(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> set[str]:
-        """Return the messages that came and may have been lost afterwards: others may stand at their offsets by now."""
+        """Return the messages that came and may have been lost afterwards: others may stand at their offsets by now.
+
+        The copy of a delayed one was stored when it was due or, where a slave had to begin to act first, before it came.
+        """
         gone = set()
         for delivery in self.history.deliveries:
             key = delivery.key
             first = self.came[key][0]
             stored = min(first, self.due.get(key, self.answered.get(key, first)))
-            if any(met.home is Home.MASTER and met.took(stored) for met in met_by(delivery.queue[1])):
+            latest = first if key in self.due else stored
+            if any(met.home is Home.MASTER and met.took(stored, latest) for met in met_by(delivery.queue[1])):
                 gone.add(key)
         return gone
 

@@ -85,9 +85,10 @@ class Met:
         """Return whether *other* may still have, or already have, been felt while this one lasted."""
         return other.begin - NEAR_SECONDS <= self.end and self.begin <= other.end + NEAR_SECONDS
 
-    def took(self, seconds: float) -> bool:
-        """Return whether bytes written at *seconds* may be gone with the power."""
-        return self.kind == "power" and not self.flushed and self.begin - FLUSH_SECONDS <= seconds <= self.begin
+    def took(self, seconds: float, until: float = -math.inf) -> bool:
+        """Return whether bytes written at *seconds*, or at any time from then *until*, may be gone with the power."""
+        unflushed = self.begin - FLUSH_SECONDS
+        return self.kind == "power" and not self.flushed and seconds <= self.begin and unflushed <= max(seconds, until)
 
 
 def with_unserved(met: Sequence[Met], servers: Iterable[str]) -> tuple[Met, ...]:

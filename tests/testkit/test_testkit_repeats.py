@@ -336,3 +336,21 @@ def test_what_came_before_it_was_flushed_may_have_left_its_offset(
     traffic.history.delivered("key", "readers", queue, 7)
     traffic.came["key"] = [came]
     assert traffic.perhaps_gone(lambda group: (met,) if group == "g0" else ()) == ({"key"} if expected else set())
+
+
+@pytest.mark.parametrize(
+    ("due", "came", "expected"),
+    [
+        pytest.param(80.0, 97.0, True, id="a slave delivered it late, shortly before the loss"),
+        pytest.param(80.0, 88.0, False, id="late, but flushed since"),
+        pytest.param(101.0, 104.0, False, id="after the loss"),
+        pytest.param(99.0, 104.0, True, id="its copy may have come back before it came"),
+    ],
+)
+def test_the_copy_of_a_delayed_message_was_stored_between_its_time_and_its_coming(
+    due: float, came: float, expected: bool
+) -> None:
+    traffic = SimulatedTraffic(random.Random(1), 1.0)
+    traffic.answered["key"], traffic.due["key"], traffic.came["key"] = 79.0, due, [came]
+    traffic.history.delivered("key", "readers", ("orders", "g0", 0), 7)
+    assert traffic.perhaps_gone(lambda group: (POWER,)) == ({"key"} if expected else set())
