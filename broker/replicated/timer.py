@@ -90,7 +90,7 @@ class ReplicatedTimer(ProgressTable):
         check, physical, left = _read(answer)
         rows = merge(self.stamped_offsets(), stamped({_KEY: {TIMER_QUEUE: check.read_ms}}))
         most = limit(_KEY, TIMER_QUEUE)
-        had = min(check.queue_offset, check.master_queue_offset)
+        had = check.master_queue_offset  # a replica that follows need not have put them into slots
         parts = [(Read(check.read_ms, physical), had)]
         if left is not None:
             todo, known = left

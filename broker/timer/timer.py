@@ -137,7 +137,7 @@ class Timer:
             return  # a master that was away does not know yet what was delivered meanwhile
         progress, self._followed = self.progress, True
         before = self.master_enqueued
-        self.master_enqueued = max(min(check.queue_offset, check.master_queue_offset), settled)
+        self.master_enqueued = max(check.master_queue_offset, settled)
         if self.master_enqueued > before:
             self.look()
         self._again = progress.todo = todo  # all else has been done there, or will be

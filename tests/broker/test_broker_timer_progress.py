@@ -97,6 +97,31 @@ async def test_what_another_replica_had_and_delivered_is_not_put_into_slots_any_
     assert own.waiting() == Counter({10: 1, 20: 1})
 
 
+@pytest.mark.parametrize("follows", [False, True])
+async def test_a_replica_tells_of_what_it_knows_to_be_done_before_it_has_put_it_into_slots(
+    follows: bool, autojump_clock: MockClock
+) -> None:
+    # Given a slave that has just taken over, or follows, a replica that delivered three of four messages
+    slave = await rig()
+    slave.keep(1, 2, 3, 20)
+    if follows:
+        slave.table.copying(Source("acting")).take(Answer({}, TimerCheck(START_MS + 10_000, 0, 4, 4).encode()))
+    else:
+        slave.hears(10, 4)
+    assert slave.timer.progress.enqueued == 0
+    # When the master, who asks that slave only, or another slave that follows it, delivers after it
+    own = await rig()
+    own.keep(1, 2, 3, 20)
+    if follows:
+        own.table.copying(Source("acting")).take(slave.tells())
+    else:
+        own.asks(slave)
+    own.timer.begin(True)
+    own.enqueue()
+    # Then none of them comes again
+    assert own.waiting() == Counter({20: 1})
+
+
 async def test_what_only_this_log_has_is_delivered_after_a_take_over(autojump_clock: MockClock) -> None:
     own = await rig()
     own.keep(1, 2, 3, 20, 4, 30)
