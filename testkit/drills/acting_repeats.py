@@ -56,23 +56,27 @@ class Repeat:
         """Return it as its copies, and for each copy that came again that alone: each may have a reason of its own.
 
         A copy that came again was read again, as any plain message is: what was delayed waits no more where it stands.
-        Where a log lost its end in between, another copy may stand there.
+        Where a log may have lost it in between, another copy stands there.
         """
         if not self.places:
             return [self]
-        times: dict[tuple[tuple[str, int], int], list[float]] = {}
+        copies: list[tuple[tuple[str, int], list[float]]] = []
+        standing: dict[tuple[str, int], list[float]] = {}
         for place, seconds in zip(self.places, self.came, strict=True):
-            cuts = sum(met.kind == "power" and not met.flushed and met.begin <= seconds for met in self.met)
-            times.setdefault((place, cuts), []).append(seconds)
+            came = standing.get(place)
+            if came is None or any(met.took(came[0]) and met.begin <= seconds for met in self.met):
+                came = standing[place] = []
+                copies.append((place, came))
+            came.append(seconds)
         again = [
             attrs.evolve(self, delayed=False, due=came[0], came=tuple(came), places=())
-            for came in times.values()
+            for _, came in copies
             if len(came) > 1
         ]
-        if len(times) == 1:
+        if len(copies) == 1:
             return again
-        copies = tuple(came[0] for came in times.values())
-        return [attrs.evolve(self, came=copies, places=tuple(place for place, _ in times)), *again]
+        first, places = tuple(came[0] for _, came in copies), tuple(place for place, _ in copies)
+        return [attrs.evolve(self, came=first, places=places), *again]
 
     def steps(self) -> list[Repeat]:
         """Return each of its copies with the one before it, as a repeat of its own: each may have another reason.

@@ -171,7 +171,7 @@ class SimulatedTraffic:
     def perhaps_gone(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> set[str]:
         """Return the messages that came and may have been lost afterwards: others may stand at their offsets by now.
 
-        The copy of a delayed one was stored when it was due or, where a slave had to begin to act first, before it came.
+        The copy of a delayed one was stored when it was due or, if a slave had to begin to act first, before it came.
         """
         gone = set()
         for delivery in self.history.deliveries:

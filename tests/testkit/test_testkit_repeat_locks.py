@@ -286,6 +286,19 @@ def test_each_copy_that_comes_again_needs_a_reason() -> None:
     assert rows((here, elsewhere, ("g1", 300)), MUTE, UNSERVED) is None
 
 
+@pytest.mark.parametrize(("lost", "allowed"), [(125.0, True), (112.0, True), (109.0, False)])
+def test_what_had_long_been_flushed_is_no_other_copy_after_a_loss_of_power(lost: float, allowed: bool) -> None:
+    # Given a master that ends when its progress and a commit are known to it alone, and then loses its power
+    away, later = attrs.evolve(ALSO, begin=80.0, end=120.0), attrs.evolve(POWER, begin=lost, end=130.0, host="c1")
+    places = (("g0", 500), ("g0", 500), ("g0", 900))
+    met = (attrs.evolve(DEAD, end=105.0), away, later)
+    # When what it delivered is read again, and once more from where it was put afterwards
+    found = Repeat("key", True, 99.9, (99.9, 150.0, 150.0), met, frozenset(("c1", "c2")), places=places)
+    counts, violations = judge([found])
+    # Then the first of them is the same copy, if it cannot have been lost
+    assert (dict(counts), bool(violations)) == ({"sudden death": 2} if allowed else {}, not allowed)
+
+
 SIGNED_OFF = Met("sign-off", Home.MASTER, 100.0, 101.0, host="c1")
 
 
