@@ -24,7 +24,7 @@ from understudy.broker.replicated.table import (
     Source,
     Taken,
 )
-from understudy.broker.timer.progress import Again, Read
+from understudy.broker.timer.done import Again, Done, Read, as_one, joined
 from understudy.broker.timer.request import TIMER_QUEUE
 from understudy.broker.timer.timer import Timer
 from understudy.format.data_version import DataVersion
@@ -35,7 +35,9 @@ from understudy.store.timer_check import TimerCheck, decode_check
 READ_PHYSICAL = "timerReadPhysicalOffset"
 """Header field of ours: in the second that is delivered next, messages before this byte of the log are done."""
 LEFT = "timerLeft"
-"""Header field of ours: what a take-over left to do (two queue offsets, second, byte), how many messages are known."""
+"""Header field of ours: what is left to do (two queue offsets, second, byte), how many messages are known."""
+PARTS = "timerLeftParts"
+"""Header field of ours: that in parts, if they are several (four numbers each); :data:`LEFT` holds all of them then."""
 _KEY = "timer"
 
 
@@ -87,25 +89,18 @@ class ReplicatedTimer(ProgressTable):
 
     def merge(self, answer: Answer, limit: Limit) -> Merged:
         """See :class:`ProgressTable`."""
-        check, physical, left = _read(answer)
+        check, done = _read(answer)
         rows = merge(self.stamped_offsets(), stamped({_KEY: {TIMER_QUEUE: check.read_ms}}))
         most = limit(_KEY, TIMER_QUEUE)
-        had = check.master_queue_offset  # a replica that follows need not have put them into slots
-        parts = [(Read(check.read_ms, physical), had)]
-        if left is not None:
-            todo, known = left
-            parts = [(todo.was, known), (parts[0][0], min(known, todo.first))]
-        version = DataVersion(check.state_version, check.counter, check.timestamp)
-        return Merged(rows, version, [(read, had if most is None else min(had, most)) for read, had in parts])
+        return Merged(rows, _version(check), done if most is None else done.within(most))
 
     def cut(self, offsets: Mapping[tuple[str, int], StampedOffset]) -> None:
         """Do nothing: what is not in the log any more is taken back from the wheel."""
 
     def put(self, merged: Merged) -> None:
         """See :class:`ProgressTable`."""
-        assert isinstance(merged.answer, list)
-        for theirs, settled in merged.answer:
-            self.timer.take_over(theirs, settled)
+        assert isinstance(merged.answer, Done)
+        self.timer.take_over(merged.answer)
         progress = self.timer.progress
         progress.version = max(progress.version, merged.version)
 
@@ -119,38 +114,51 @@ class _Following(Copying):
         return {}
 
     def take(self, answer: Answer) -> Taken:
-        check, physical, left = _read(answer)
-        read = Read(check.read_ms, physical)
-        todo, known = left or (None, 0)
-        self._timer.follow(check, physical, back=read < self._former, settled=known, todo=todo)
-        self._former = read
+        check, done = _read(answer)
+        self._timer.follow(done, _version(check), back=done.read < self._former)
+        self._former = done.read
         return Taken.ALL
 
 
 def told(timer: Timer, check: TimerCheck) -> dict[str, str]:
     """Return the header fields of ours in the answer that tells a replica *check*."""
-    read, todo = timer.progress.read, timer.progress.todo
+    read, left = timer.done.read, timer.done.left
     ext = {READ_PHYSICAL: str(read.physical if read.second_ms == check.read_ms else 0)}
-    if todo is not None and timer.known >= todo.end:
-        left = (todo.first, todo.end, todo.was.second_ms, todo.was.physical, timer.known)
-        ext[LEFT] = " ".join(map(str, left))
+    if left and timer.known >= left[-1].end:
+        ext[LEFT] = f"{_text(as_one(left))} {timer.known}"
+        if len(left) > 1:
+            ext[PARTS] = " ".join(map(_text, left))
     return ext
 
 
-def _read(answer: Answer) -> tuple[TimerCheck, int, tuple[Again, int] | None]:
+def _read(answer: Answer) -> tuple[TimerCheck, Done]:
     check = decode_check(answer.body)
     if not 0 <= check.read_ms < 1 << 53:
         raise ValueError(f"a timer checkpoint with the time {check.read_ms}")
     (physical,) = _numbers(answer.ext, READ_PHYSICAL, "0", 1)
-    if LEFT not in answer.ext:
-        return check, physical, None
-    first, end, second_ms, left_physical, known = _numbers(answer.ext, LEFT, "", 5)
-    return check, physical, (Again(first, end, Read(second_ms, left_physical)), known)
+    read = Read(check.read_ms, physical)
+    if LEFT not in answer.ext:  # a replica that follows need not have put into slots what it knows to be done
+        return check, Done(read, max(check.master_queue_offset, 0))
+    *one, known = _numbers(answer.ext, LEFT, "", 5)
+    numbers = _numbers(answer.ext, PARTS, "", 4, several=True) if PARTS in answer.ext else one
+    parts = [numbers[at : at + 4] for at in range(0, len(numbers), 4)]
+    left = joined(Again(first, end, Read(second_ms, byte)) for first, end, second_ms, byte in parts)
+    return check, Done(read, known, left)
 
 
-def _numbers(ext: Mapping[str, str], name: str, default: str, count: int) -> list[int]:
+def _text(part: Again) -> str:
+    return f"{part.first} {part.end} {part.was.second_ms} {part.was.physical}"
+
+
+def _version(check: TimerCheck) -> DataVersion:
+    return DataVersion(check.state_version, check.counter, check.timestamp)
+
+
+def _numbers(ext: Mapping[str, str], name: str, default: str, count: int, *, several: bool = False) -> list[int]:
+    """Return the *count* numbers of a header field; or *several* times as many."""
     words = ext.get(name, default).split(" ")
-    if len(words) != count or not all(word.isascii() and word.isdigit() and len(word) < 20 for word in words):
+    is_count = len(words) % count == 0 if several else len(words) == count
+    if not is_count or not all(word.isascii() and word.isdigit() and len(word) < 20 for word in words):
         what = "a whole number" if count == 1 else f"{count} whole numbers"
         raise ValueError(f"{name} must be {what}, not {ext.get(name)!r}")
     return list(map(int, words))

@@ -1,44 +1,12 @@
-"""How far a timer has come, and what another replica's progress means for it. Pure.
-
-What is done is a rectangle: of the messages that stand before a queue offset of the timer topic, all whose slot lies
-before a second. In the slot of that second itself, those before a byte of the commit log are done as well.
-"""
+"""How far a timer has come, and what it knows of others when it begins to deliver. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import attrs
-
+from understudy.broker.timer.done import Again, Read, as_one, joined
 from understudy.format.data_version import DataVersion
-
-
-@attrs.frozen(order=True)
-class Read:
-    """How far slots are delivered.
-
-    Attributes:
-        second_ms: wall time of the slot that is delivered next; everything in those before it is done.
-        physical: in that slot, what lies before this byte of the commit log is done.
-    """
-
-    second_ms: int = 0
-    physical: int = 0
-
-
-@attrs.frozen
-class Again:
-    """Messages that a merge leaves to do although their slot is passed over.
-
-    Attributes:
-        first, end: their queue offsets in the timer topic.
-        was: what of them is done: what lay before this.
-    """
-
-    first: int
-    end: int
-    was: Read
 
 
 class TimerProgress:
@@ -59,7 +27,7 @@ class TimerProgress:
         self.enqueued = 0
         self.settled = 0
         self.version = DataVersion(timestamp=now_ms())
-        self.todo: Again | None = None
+        self.todo: tuple[Again, ...] = ()
         self.on_change: list[Callable[[], None]] = []
 
     def move(self, read: Read) -> None:
@@ -69,7 +37,7 @@ class TimerProgress:
         self.read = read
         self.changed()
 
-    def begin(self, known: int, end: int, *, followed: bool, lacks: bool) -> Again | None:
+    def begin(self, known: int, end: int, *, followed: bool, lacks: bool) -> tuple[Again, ...]:
         """Begin to deliver; return what must be read again for that.
 
         Args:
@@ -78,34 +46,29 @@ class TimerProgress:
             followed: it was another replica's progress until now.
             lacks: this log is a slave's: what it does not have yet may be delivered all the same.
         """
-        todo = self.unsure(known) if followed else None
+        todo = self.unsure(known) if followed else ()
         if lacks and known > end:  # what of them falls due from now on, this broker cannot deliver
-            todo = joined(todo, Again(min(self.enqueued, end), known, self.read))
+            todo = joined(todo, [Again(min(self.enqueued, end), known, self.read)])
         self.settled = known if lacks else min(known, end)
-        if todo is not None:
+        if todo:
             self.leave(joined(self.todo, todo))
         return todo
 
-    def unsure(self, known: int) -> Again | None:
+    def unsure(self, known: int) -> tuple[Again, ...]:
         """Return what a replica that was followed had not delivered, or may have kept for a later second.
 
         Args:
             known: how many messages it had settled.
         """
-        return Again(known, self.enqueued, Read()) if known < self.enqueued else None
+        return (Again(known, self.enqueued, Read()),) if known < self.enqueued else ()
 
-    def known(self, late: Iterable[int]) -> int:
-        """Return of how many messages all is done, at a replica that delivers, before :attr:`read` but for *todo*.
+    @property
+    def known(self) -> int:
+        """Of how many messages all is done, at a replica that delivers, before :attr:`read` but for what is left."""
+        todo = self.todo
+        return max(self.enqueued, todo[-1].end) if todo and self.enqueued >= todo[0].first else self.enqueued
 
-        Args:
-            late: queue offsets of those that wait in a later slot than their own.
-        """
-        oldest, todo = min(late, default=None), self.todo
-        if oldest is None and todo is not None and self.enqueued >= todo.first:
-            return max(self.enqueued, todo.end)
-        return self.enqueued if oldest is None else min(self.enqueued, oldest)
-
-    def leave(self, todo: Again | None) -> None:
+    def leave(self, todo: tuple[Again, ...]) -> None:
         """Note that *todo* is left to do."""
         self.todo = todo
         self.changed()
@@ -122,47 +85,25 @@ class TimerProgress:
     def to_json(self) -> dict[str, Any]:
         """Return what is saved."""
         saved: dict[str, Any] = {"dataVersion": self.version.to_json(), **_to_json(self.read)}
-        if self.todo is not None:
-            saved["again"] = {"first": self.todo.first, "end": self.todo.end, **_to_json(self.todo.was)}
+        if self.todo:
+            saved["again"] = _part(as_one(self.todo))  # former versions know one part only
+            saved["parts"] = [_part(each) for each in self.todo]
         return saved
 
     def merge_json(self, value: Mapping[str, Any]) -> None:
         """Take a saved progress over. Raises ``ValueError``."""
-        todo = value.get("again")
+        parts = value.get("parts", [value["again"]] if "again" in value else [])
         try:
             self.read = max(self.read, _from_json(value))
-            if isinstance(todo, Mapping):
-                self.todo = Again(int(todo["first"]), int(todo["end"]), _from_json(todo))
+            self.todo = joined(Again(int(each["first"]), int(each["end"]), _from_json(each)) for each in parts)
         except (KeyError, TypeError, ValueError):
             raise ValueError("first, end, readTimeMs and readPhysicalOffset must be whole numbers") from None
         if "dataVersion" in value:
             self.version = max(self.version, DataVersion.from_json(value["dataVersion"]))
 
 
-def again(own: Read, known: int, theirs: Read, settled: int, pending: Again | None = None) -> Again | None:
-    """Return which messages must be read again once *theirs* is known; ``None`` when no slot is passed over.
-
-    Args:
-        own: how far we delivered, or know that others have.
-        known: of how many messages of the topic that holds.
-        theirs: how far another replica delivered.
-        settled: how many messages of our topic it had.
-        pending: what a take-over before this one left to do: *own* is not ours alone then.
-    """
-    if theirs <= own:
-        if pending is not None and settled >= pending.end:  # it had all of them, and delivered those before its own end
-            return attrs.evolve(pending, end=max(pending.end, settled), was=max(pending.was, theirs))
-        if settled <= known or theirs == own:
-            return pending
-        return joined(pending, Again(known, settled, theirs))  # of these it did not deliver what came after its end
-    return Again(settled, known, own if pending is None else pending.was) if settled < known else None
-
-
-def joined(one: Again | None, other: Again | None) -> Again | None:
-    """Return what holds all that either leaves to do."""
-    if one is None or other is None:
-        return one or other
-    return Again(min(one.first, other.first), max(one.end, other.end), min(one.was, other.was))
+def _part(part: Again) -> dict[str, int]:
+    return {"first": part.first, "end": part.end, **_to_json(part.was)}
 
 
 def _to_json(read: Read) -> dict[str, int]:

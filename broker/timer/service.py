@@ -15,7 +15,7 @@ import trio
 from understudy.broker.deferred_service import DeferredService
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.redelivery import Redelivery
-from understudy.broker.timer.progress import Again
+from understudy.broker.timer.done import Again
 from understudy.broker.timer.source import QUEUE, TimerSource
 from understudy.broker.timer.timer import Timer
 from understudy.runtime.log import get_logger
@@ -56,7 +56,7 @@ class TimerService:
         self._keys = keys
         self._changed = Signal()
         self._is_open = False
-        self._kept: Again | None = None
+        self._kept: tuple[Again, ...] = ()
         self.keep: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self.timer = Timer(world, store, keys)
         self.source = TimerSource(world.clock, self.timer, delivered, lambda: keys.timer_stop_dequeue)
@@ -101,7 +101,7 @@ class TimerService:
         progress = self.timer.progress
         while progress.todo != self._kept:  # first: the files only say that its seconds are over
             todo = progress.todo
-            if todo is not None:
+            if todo:
                 await self.keep()
             self._kept = todo
         flush = self.timer.begin_flush()

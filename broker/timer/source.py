@@ -18,7 +18,7 @@ from understudy.broker.delay import REAL_TOPIC
 from understudy.broker.inner import InnerMessage
 from understudy.broker.left_out import LeftOut
 from understudy.broker.timer import rules
-from understudy.broker.timer.progress import Read
+from understudy.broker.timer.done import Read
 from understudy.broker.timer.slot import Found, SlotReading
 from understudy.broker.timer.timer import Timer
 from understudy.format.names import TIMER_TOPIC

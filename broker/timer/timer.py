@@ -12,7 +12,9 @@ from collections.abc import Callable
 import attrs
 
 from understudy.broker.message_store_config import MessageStoreConfig
-from understudy.broker.timer.progress import Again, Read, TimerProgress, again, joined
+from understudy.broker.timer.done import Again, Done, Read, joined
+from understudy.broker.timer.late import Late
+from understudy.broker.timer.progress import TimerProgress
 from understudy.broker.timer.request import TimerDoor
 from understudy.broker.timer.rules import Waits, slot_length_ms, window_slots
 from understudy.broker.timer.tally import MOST_TOPICS, Tally
@@ -64,8 +66,8 @@ class Timer:
         self._files = TimerFiles(
             world.disk, keys.store_path_root_dir, keys.mapped_file_size_timer_log, self.precision_ms
         )
-        self._late: dict[int, int] = {}  # slot to the first queue offset of what came too late for its own
-        self._again: Again | None = None
+        self._late = Late()
+        self._again: tuple[Again, ...] = ()
         self._changed = self._followed = self._entered_again = False
         self.progress = TimerProgress(world.clock.wall_ms)
         self.door = TimerDoor(keys, self.precision_ms, world.random, self._next_second, self.waiting_at)
@@ -99,8 +101,8 @@ class Timer:
     def _take(self, opened: Opened) -> None:
         progress, check = self.progress, opened.check
         progress.enqueued, progress.settled = check.queue_offset, check.master_queue_offset
-        if progress.todo is not None and progress.enqueued < progress.todo.end:  # these are no late ones, see there
-            progress.settled = max(progress.settled, progress.todo.end)
+        if progress.todo and progress.enqueued < progress.todo[-1].end:  # these are no late ones, see there
+            progress.settled = max(progress.settled, progress.todo[-1].end)
         self.master_enqueued = progress.settled
         second_ms = check.read_ms // self.precision_ms * self.precision_ms
         if not second_ms:  # there was no timer here; what is in the topic is all to be done
@@ -121,27 +123,24 @@ class Timer:
         self.delivers = delivers
         self._followed = False
 
-    def follow(
-        self, check: TimerCheck, physical: int, *, back: bool = False, settled: int = 0, todo: Again | None = None
-    ) -> None:
+    def follow(self, done: Done, version: DataVersion, *, back: bool = False) -> None:
         """Take over how far the replica has come that this one follows.
 
         Args:
-            check: what it says.
-            physical: in the second that it delivers next, what lies before this byte of the commit log is done.
+            done: what it knows; what is left to do will be done there.
+            version: of its progress.
             back: it said more before: its clock was set back, and seconds that held nothing may hold something now.
-            settled, todo: if it tells, how many messages it knows of, but for these, which are left to do there.
         """
-        read = Read(self.floor(check.read_ms), physical)
+        read = Read(self.floor(done.read.second_ms), done.read.physical)
         if self.delivers or (read < self.progress.read and not back):
             return  # a master that was away does not know yet what was delivered meanwhile
         progress, self._followed = self.progress, True
-        before = self.master_enqueued
-        self.master_enqueued = max(check.master_queue_offset, settled)
+        before, self.master_enqueued = self.master_enqueued, done.known
         if self.master_enqueued > before:
             self.look()
-        self._again = progress.todo = todo  # all else has been done there, or will be
-        progress.version = DataVersion(check.state_version, check.counter, check.timestamp)
+        self._again = progress.todo = done.left
+        self._late.forget()
+        progress.version = version
         self.move(read)
 
     def _next_second(self) -> int:
@@ -188,12 +187,12 @@ class Timer:
         if resting and self.delivers and self.behind == 0:
             now_ms = self.floor(self._clock.wall_ms())
             read_ms = max(read_ms, self.next_due_ms(now_ms) or now_ms)
-        version = progress.version
+        version, done = progress.version, self.done
         return TimerCheck(
             read_ms,
             self._files.log.end,
             progress.enqueued,
-            self._settled(),
+            min((done.known, *(each.first for each in done.left))),
             version.state_version,
             version.timestamp,
             version.counter,
@@ -202,10 +201,12 @@ class Timer:
     @property
     def known(self) -> int:
         """How many messages of the topic are done as far as they lie before the next second, but for what is left."""
-        return self.progress.known(self._late.values()) if self.delivers else self.master_enqueued
+        return self.progress.known if self.delivers else self.master_enqueued
 
-    def _settled(self) -> int:
-        return self.known if self.progress.todo is None else min(self.known, self.progress.todo.first)
+    @property
+    def done(self) -> Done:
+        """What is known to be done; left to do are what a take-over left, and what came too late for its own second."""
+        return Done(self.progress.read, self.known, joined(self.progress.todo, self._late.parts()))
 
     # --- into slots --------------------------------------------------------------------------------------------
 
@@ -229,7 +230,7 @@ class Timer:
                 return False
             progress.enqueued = record.queue_offset + 1
         progress.enqueued = max(progress.enqueued, following)
-        return progress.enqueued < limit or (self.delivers and self._again is not None)
+        return progress.enqueued < limit or (self.delivers and bool(self._again))
 
     def _enter(self, record: Record) -> bool:
         """Put *record* into its slot; return False when the wheel has no room for its second yet."""
@@ -244,8 +245,8 @@ class Timer:
         if slot_ms < progress.read.second_ms:
             if record.queue_offset < progress.settled or not self.delivers:
                 return True
-            slot_ms = progress.read.second_ms
-            self._late.setdefault(slot_ms, record.queue_offset)
+            own, slot_ms = Read(slot_ms, record.physical_offset), progress.read.second_ms
+            self._late.add(slot_ms, record.queue_offset, own)
         self._add(record, place, slot_ms)
         if self.delivers:
             self._count(place, 1)
@@ -269,28 +270,28 @@ class Timer:
 
     # --- merging -----------------------------------------------------------------------------------------------
 
-    def take_over(self, read: Read, settled: int) -> None:
-        """Make another replica's progress ours, while this broker does not deliver.
+    def take_over(self, theirs: Done) -> None:
+        """Make another replica's progress ours, too, while this broker does not deliver.
 
         Args:
-            read: how far it delivered.
-            settled: how many messages of our topic it had; :meth:`enqueue` enters again what it did not know of.
+            theirs: what it knows of our topic; :meth:`enqueue` enters again what neither has done.
         """
         progress = self.progress
-        own, known = progress.read, max(progress.enqueued, self.master_enqueued)
-        unsure = progress.unsure(self.master_enqueued) if self._followed else None
-        todo = again(own, known, read, settled, joined(progress.todo, unsure))
-        if read <= own and settled <= known and todo == progress.todo:
+        unsure = progress.unsure(self.master_enqueued) if self._followed else ()
+        passed = self._late.parts(max(progress.read, theirs.read).second_ms)  # others are in their slots still
+        left = joined(progress.todo, unsure, passed)
+        both = Done(progress.read, max(progress.enqueued, self.master_enqueued), left).merged(theirs)
+        if (both.read, both.known, both.left) == (progress.read, self.master_enqueued, progress.todo):
             return
-        self._again, self._followed = todo, False
-        self.master_enqueued = max(self.master_enqueued, settled)
+        self._again, self._followed = both.left, False
+        self.master_enqueued = both.known
         self._changed = True
-        self.move(max(read, own))
-        progress.leave(todo)
+        self.move(both.read)
+        progress.leave(both.left)
 
     def _enqueue_again(self) -> bool:
-        """Enter the next messages of a take-over once more, in the slot after the one that is delivered next."""
-        todo = self._again
+        """Enter the next messages that were left to do once more, in the slot after the one that is delivered next."""
+        todo = self._again[0] if self._again else None
         if todo is None or todo.first >= self.topic.end:
             return False
         read = self.progress.read
@@ -300,12 +301,13 @@ class Timer:
             place = self.topic.waits(record)
             if place is None:
                 continue
-            own = Read(place.slot_ms, record.physical_offset)
+            own, slot_ms = Read(place.slot_ms, record.physical_offset), read.second_ms + self.precision_ms
             if todo.was <= own < read:
-                self._late.setdefault(read.second_ms + self.precision_ms, record.queue_offset)
-                self._add(record, place, read.second_ms + self.precision_ms)
-        self._again = None if first >= todo.end else attrs.evolve(todo, first=first)
-        return self._again is not None
+                self._late.add(slot_ms, record.queue_offset, own)
+                self._add(record, place, slot_ms)
+        rest = () if first >= todo.end else (attrs.evolve(todo, first=first),)
+        self._again = rest + self._again[1:]
+        return bool(self._again)
 
     # --- out of slots ------------------------------------------------------------------------------------------
 
@@ -324,8 +326,7 @@ class Timer:
         if read.second_ms > before.second_ms:
             passed = self._files.next_due_ms(before.second_ms, read.second_ms) is not None
             self._files.done(before.second_ms, read.second_ms)
-            for slot_ms in [slot_ms for slot_ms in self._late if slot_ms < read.second_ms]:
-                del self._late[slot_ms]
+            self._late.passed(read.second_ms)
             if not passed and not read.physical:
                 self.progress.read = read  # nothing was delivered: nobody need know for how long
                 return
@@ -375,7 +376,7 @@ class Timer:
         if not self._changed:
             return None
         self._changed = False
-        self._entered_again = self._again is None
+        self._entered_again = not self._again
         if self.delivers:
             self.progress.grow_older()
         return self._files.begin_flush(self.check(resting=False))
@@ -389,9 +390,8 @@ class Timer:
         self._files.end_flush(flush, done)
         self._changed |= not done
         if done:
-            if self._entered_again and self.progress.todo is not None:
-                self.progress.todo = None
-                self.progress.changed()
+            if self._entered_again and self.progress.todo:
+                self.progress.leave(())
             self._files.log.delete_before(self._store.min_physical_offset)
 
     def close(self) -> None:

@@ -12,10 +12,11 @@ from trio.testing import MockClock
 
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.replicated.table import Answer, FilePlan, Source
-from understudy.broker.replicated.timer import LEFT, READ_PHYSICAL, ReplicatedTimer, told
-from understudy.broker.timer.progress import Again, Read
+from understudy.broker.replicated.timer import LEFT, PARTS, READ_PHYSICAL, ReplicatedTimer, told
+from understudy.broker.timer.done import Again, Done, Read
 from understudy.broker.timer.service import TimerService
 from understudy.broker.timer.timer import Timer
+from understudy.format.data_version import DataVersion
 from understudy.format.names import TIMER_TOPIC
 from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
@@ -131,14 +132,14 @@ async def test_what_only_this_log_has_is_delivered_after_a_take_over(autojump_cl
     own.timer.begin(False)
     # When the other replica had three messages only
     own.hears(10, 3)
-    assert own.timer.progress.todo is not None
+    assert own.timer.progress.todo == (Again(3, 6, Read(START_MS + 3_000)),)
     own.timer.begin(True)
     own.enqueue()
     # Then the fifth, which nobody delivered, comes next, though its second is passed over
     assert own.waiting() == Counter({11: 1, 20: 1, 30: 1})
     # and it is noted as done only when it is durable
     own.flush()
-    assert own.timer.progress.todo is None
+    assert own.timer.progress.todo == ()
     assert own.timer.check(resting=False).master_queue_offset == 4  # not promised before it is delivered
     own.timer.move(Read(START_MS + 12_000))
     assert own.timer.check(resting=False).master_queue_offset == 6
@@ -176,6 +177,78 @@ async def test_what_a_second_replica_had_and_delivered_is_not_left_to_do(autojum
     own.enqueue()
     # Then what the other one has delivered does not come again, and the rest does
     assert own.waiting() == Counter({21: 1, 30: 1})
+
+
+async def test_of_each_message_a_master_knows_who_of_its_slaves_came_furthest(autojump_clock: MockClock) -> None:
+    """The slaves had shorter logs than the master; the first one acted, and then the second one with the shortest."""
+    # Given a master that had delivered up to the third second
+    own = await rig()
+    own.keep(1, 2, 3, 12, 7, 30, 15)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.move(Read(START_MS + 3_000))
+    own.timer.begin(False)
+    # When a slave with five of its messages has come to the tenth second, and one with three to the twentieth
+    own.hears(10, 5)
+    own.hears(20, 3)
+    # Then of the fourth and the fifth message only what fell due after the tenth second is left to do
+    tenth = Read(START_MS + 10_000)
+    assert own.timer.progress.todo == (Again(3, 5, tenth), Again(5, 7, Read(START_MS + 3_000)))
+    # and another replica, and the next start, know it as well
+    other, again = await rig(), await rig()
+    other.asks(own)
+    again.timer.progress.merge_json(own.table.snapshot())
+    assert other.timer.done == own.timer.done
+    # (one of a former version, which knows no parts, that all of them are left to do)
+    words = own.tells()
+    earlier, all_of_it = await rig(), Again(3, 7, Read(START_MS + 3_000))
+    earlier.table.copying(Source("acting")).take(Answer({LEFT: words.ext[LEFT]}, words.body))
+    assert earlier.timer.done == Done(Read(START_MS + 20_000), 7, (all_of_it,))
+    assert again.timer.progress.todo == own.timer.progress.todo
+    own.timer.begin(True)
+    own.enqueue()
+    assert own.waiting() == Counter({21: 2, 30: 1})
+
+
+async def test_what_was_late_when_another_replica_took_over_is_not_lost(autojump_clock: MockClock) -> None:
+    own = await rig()
+    own.keep(1, 2, 3, 12, 4, 30)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.move(Read(START_MS + 3_000))
+    own.timer.begin(False)
+    # Given a master that has begun to deliver what was left to do, in a later second than its own
+    own.hears(10, 3)
+    own.timer.begin(True)
+    own.enqueue()
+    own.flush()
+    assert own.waiting() == Counter({11: 1, 12: 1, 30: 1})
+    # When it is lost before that second is over, and a slave without those messages acts until the twentieth
+    own.timer.begin(False)
+    own.hears(20, 3)
+    own.timer.begin(True)
+    own.enqueue()
+    # Then they come all the same
+    assert own.waiting() == Counter({21: 2, 30: 1})
+
+
+async def test_what_waits_in_a_later_slot_is_not_put_there_twice(autojump_clock: MockClock) -> None:
+    own = await rig()
+    own.keep(1, 2, 3, 4)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.move(Read(START_MS + 3_000))
+    own.timer.begin(False)
+    own.hears(10, 3)
+    own.timer.begin(True)
+    own.enqueue()
+    own.flush()
+    # When another replica is heard that has not passed that slot
+    own.timer.begin(False)
+    own.hears(11, 3)
+    own.timer.begin(True)
+    own.enqueue()
+    assert own.waiting() == Counter({11: 1})
 
 
 async def _with_a_shorter_log() -> Rig:
@@ -246,7 +319,7 @@ async def test_what_is_left_to_do_is_noted_before_files_say_that_its_seconds_are
         pass
     await service.flush()
     service.timer.begin(False)
-    service.timer.take_over(Read(START_MS + 20_000), 1)
+    service.timer.take_over(Done(Read(START_MS + 20_000), 1))
     said: list[tuple[int, object]] = []
 
     async def keep() -> None:
@@ -259,7 +332,7 @@ async def test_what_is_left_to_do_is_noted_before_files_say_that_its_seconds_are
     # Then they did not tell of the take-over before its rest was saved
     ((read_ms, todo),) = said
     assert read_ms < START_MS + 20_000
-    assert todo == Again(1, 3, Read(START_MS))
+    assert todo == (Again(1, 3, Read(START_MS)),)
     assert load_check(own.world.disk, "/store/config/timercheck")[0].read_ms == START_MS + 20_000
 
 
@@ -293,7 +366,7 @@ async def test_a_replica_that_is_behind_changes_nothing(autojump_clock: MockCloc
     own.timer.move(Read(START_MS + 5_000))
     own.timer.begin(False)
     own.hears(3, 2)
-    own.timer.follow(TimerCheck(START_MS + 2_000, 0, 1, 1), 0)
+    own.timer.follow(Done(Read(START_MS + 2_000), 1), DataVersion())
     assert (own.timer.progress.read, own.timer.master_enqueued) == (Read(START_MS + 5_000), 2)
 
 
@@ -374,7 +447,7 @@ async def test_a_slave_puts_into_slots_what_its_master_has(autojump_clock: MockC
     assert own.waiting() == Counter()
     looks: list[None] = []
     own.timer.look = lambda: looks.append(None)
-    own.timer.follow(TimerCheck(START_MS + 2_000, 0, 3, 3), 0)
+    own.timer.follow(Done(Read(START_MS + 2_000), 3), DataVersion())
     own.enqueue()
     assert (own.waiting(), len(looks)) == (Counter({2: 1, 20: 1}), 1)
     # When it acts, it delivers all
@@ -392,6 +465,7 @@ async def test_a_slave_puts_into_slots_what_its_master_has(autojump_clock: MockC
         ({READ_PHYSICAL: "-1"}, TimerCheck().encode()),
         ({LEFT: "1 2 3 4"}, TimerCheck().encode()),
         ({LEFT: "1 2 3 4 x"}, TimerCheck().encode()),
+        ({LEFT: "1 2 3 4 5", PARTS: "1 2 3 4 5"}, TimerCheck().encode()),
         ({}, TimerCheck(read_ms=-1).encode()),
         ({}, TimerCheck(read_ms=1 << 60).encode()),
         ({}, TimerCheck(queue_offset=-9).encode()),

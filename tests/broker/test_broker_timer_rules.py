@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from understudy.broker.timer import rules
-from understudy.broker.timer.progress import Again, Read, TimerProgress, again
+from understudy.broker.timer.done import MOST_PARTS, Again, Done, Read, joined
+from understudy.broker.timer.progress import TimerProgress
 from understudy.broker.timer.request import TimerRefusedError, is_congested, redirect
 from understudy.format.names import TIMER_TOPIC
 from understudy.format.properties import format_properties
@@ -233,35 +234,67 @@ class TestProgress:
     def test_it_comes_back_as_it_was_saved(self) -> None:
         progress = TimerProgress(lambda: 7)
         progress.move(Read(5000, 12))
-        progress.todo = Again(3, 9, Read(4000, 1))
+        progress.todo = (Again(3, 9, Read(4000, 1)), Again(12, 13, Read(4500, 0)))
         other = TimerProgress(lambda: 8)
         other.merge_json(progress.to_json())
-        assert (other.read, other.todo) == (Read(5000, 12), Again(3, 9, Read(4000, 1)))
+        assert (other.read, other.todo) == (Read(5000, 12), progress.todo)
+
+    def test_one_part_alone_is_read_as_former_versions_saved_it(self) -> None:
+        progress = TimerProgress(lambda: 7)
+        progress.merge_json({"again": {"first": 3, "end": 9, "readTimeMs": 4000, "readPhysicalOffset": 1}})
+        assert progress.todo == (Again(3, 9, Read(4000, 1)),)
 
     @pytest.mark.parametrize(
-        "value", [{"readTimeMs": "x"}, {"readTimeMs": -1}, {"readPhysicalOffset": []}, {"again": {"first": 1}}]
+        "value",
+        [
+            {"readTimeMs": "x"},
+            {"readTimeMs": -1},
+            {"readPhysicalOffset": []},
+            {"again": {"first": 1}},
+            {"again": [7]},
+            {"again": 7},
+        ],
     )
     def test_what_is_none_is_refused(self, value: dict[str, object]) -> None:
         with pytest.raises(ValueError, match="whole numbers"):
             TimerProgress(lambda: 7).merge_json(value)
 
     reads = st.builds(Read, st.integers(0, 5), st.integers(0, 5))
+    replicas = st.lists(st.tuples(reads, st.integers(0, 9)), min_size=1, max_size=5)
 
-    @given(reads, st.integers(0, 9), reads, st.integers(0, 9), st.lists(reads, max_size=9))
-    def test_a_take_over_leaves_nothing_undone_and_repeats_nothing(
-        self, own: Read, enqueued: int, theirs: Read, settled: int, messages: list[Read]
+    @given(replicas, st.lists(reads, min_size=9, max_size=9))
+    def test_take_overs_leave_nothing_undone_and_repeat_nothing(
+        self, replicas: list[tuple[Read, int]], messages: list[Read]
     ) -> None:
-        # Given messages by queue offset, each with its place in the wheel; and what either side has done of them
-        enqueued, settled = min(enqueued, len(messages)), min(settled, len(messages))
-        done = {n for n, place in enumerate(messages) if n < enqueued and place < own}
-        done |= {n for n, place in enumerate(messages) if n < settled and place < theirs}
-        # When theirs becomes ours
-        todo = again(own, enqueued, theirs, settled)
-        read = max(own, theirs)
-        # Then what is delivered from now on is what neither has done
-        later = {n for n, place in enumerate(messages) if place >= read}
-        known = max(enqueued, settled)
-        later |= {n for n in range(known, len(messages))}
-        if todo is not None:
-            later |= {n for n in range(todo.first, todo.end) if todo.was <= messages[n] < read}
+        # Given messages by queue offset, each with its place in the wheel; and what each of several replicas has done
+        done = {n for read, known in replicas for n, place in enumerate(messages) if n < known and place < read}
+        # When one takes over from the others, one after the other
+        (own, *others) = [Done(read, known) for read, known in replicas]
+        for other in others:
+            own = own.merged(other)
+        # Then what is delivered from now on is what none of them has done
+        later = {n for n, place in enumerate(messages) if place >= own.read or n >= own.known}
+        later |= {n for each in own.left for n in range(each.first, each.end) if each.was <= messages[n] < own.read}
         assert later == set(range(len(messages))) - done
+        # and who knows less adds nothing
+        assert own.merged(Done()) == own.merged(own) == own
+        assert own.within(own.known) == own
+        assert own.within(4).known <= 4
+
+    parts = st.lists(
+        st.builds(lambda first, size, was: Again(first, first + size, was), st.integers(0, 9), st.integers(0, 5), reads)
+    )
+
+    @given(parts, parts)
+    def test_what_either_leaves_to_do_is_left(self, one: list[Again], other: list[Again]) -> None:
+        both, every = joined(one, other), [*one, *other]
+        for offset in range(16):
+            was = [each.was for each in every if each.first <= offset < each.end]
+            assert Done(Read(9), 99, both).before(offset) == min(was, default=Read(9))
+
+    def test_of_very_many_parts_the_last_ones_become_one(self) -> None:
+        parts = [Again(2 * n, 2 * n + 1, Read(n)) for n in range(MOST_PARTS + 5)]
+        found = joined(parts)
+        assert len(found) == MOST_PARTS
+        assert found[:-1] == tuple(parts[: MOST_PARTS - 1])
+        assert found[-1] == Again(2 * MOST_PARTS - 2, parts[-1].end, Read(MOST_PARTS - 1))
