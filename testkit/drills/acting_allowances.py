@@ -49,7 +49,8 @@ class Allowance:
         alone: only where it took the last member of the group; *before* then counts from when the master was away.
         acting: only where a slave may act at that time: the master or a name server had met a fault as well; *before*
             then counts from the later one. It counts as well when the message came first: a slave that begins to act
-            delivers what fell due while nobody did, and one whose clock was set back is late by as much.
+            delivers what fell due while nobody did, and one whose clock was set back is late by as much. For plain
+            messages it counts from the master's one, if the slave had acted for less than a commit may take.
         deaf: only where a slave was away until then; *before* then counts from when it was.
         unserved: only where the fault took the last name server that was there.
         unknown: only where the slave that acted had not got the master's copy: it looks for that one in its log.
@@ -93,7 +94,7 @@ class Allowance:
         before = self.before if repeat.delayed else self.before + COMMIT_SECONDS
         if self.late_copies and repeat.slowed(repeat.came[0]):
             before += SLOW_SECONDS
-        moments = (repeat.due, repeat.came[0]) if self.acting else repeat.moments
+        moments = (*repeat.moments, repeat.came[0]) if self.acting else repeat.moments
         return any(
             met.kind in self.faults
             and (repeat.escaped_to(met) if self.elsewhere else met.home is self.home)
@@ -122,7 +123,8 @@ class Allowance:
         if self.alone:
             return repeat.alone_since(met)
         if self.acting:
-            return max(repeat.acting_since(met), met.begin)
+            later = max(repeat.acting_since(met), met.begin)
+            return later if repeat.delayed else min(later, repeat.untold_since(met))
         return repeat.deaf_since(met) if self.deaf else repeat.quiet_since(met)
 
 
@@ -282,6 +284,8 @@ def allowed_table() -> str:
             when = f"plain messages from {row.before + COMMIT_SECONDS:g} s before to its end if no lock can be renewed"
         elif row.commits:
             when += f"; plain messages from {row.before + COMMIT_SECONDS:g} s before, if locks were lost"
+            if row.acting:
+                when += f", and from so long before the earlier one, if it had acted for less than {COMMIT_SECONDS:g} s"
         lines.append(f"| {row.name} | {row.why} | {faults} | {when} |")
     return "\n".join(lines)
 

@@ -98,6 +98,11 @@ class Fault:
         """By how much it may let a delayed message arrive early."""
         return self.jump_ms if self.kind in STEPS_CLOCK else 0
 
+    @property
+    def ahead_seconds(self) -> float:
+        """By how much the clock of its host is ahead as long as it lasts; below zero: it is behind."""
+        return (-self.early_ms if self.kind == "clock-back" else self.early_ms) / 1000
+
 
 def draw_plan(source: random.Random, home: str, heir: str, others: Sequence[str]) -> list[Fault]:
     """Draw one fault of *home* and, mostly, one or two of *others* that may overlap with it.

@@ -39,6 +39,8 @@ class Repeat:
         places: where each delivery stood: its group, and where in the log (bytes); empty: not known.
         longest_delay_seconds: how long a delayed message of its run waits at the most.
         ran_out: when the lock of the queue ran out that it was read from last, and no slave acted that could renew it.
+        by_clock: when it was due by the clock of who stored it, where that one was stepped then.
+        acted: when slaves of its group began to act, and their hosts.
     """
 
     key: str
@@ -51,6 +53,8 @@ class Repeat:
     places: tuple[tuple[str, int], ...] = ()
     longest_delay_seconds: float = LONGEST_DELAY_SECONDS
     ran_out: tuple[float, ...] = ()
+    by_clock: tuple[float, ...] = ()
+    acted: tuple[tuple[float, str], ...] = ()
 
     def parts(self) -> list[Repeat]:
         """Return it as its copies, and for each copy that came again that alone: each may have a reason of its own.
@@ -93,7 +97,8 @@ class Repeat:
     def moments(self) -> tuple[float, ...]:
         """When it was due, and, where a clock of its group was stepped while it waited, when it came first.
 
-        Who keeps it goes by its own clock, so it may come later than it was due by the others.
+        Who keeps it goes by its own clock, so it may come later than it was due by the others. Where that one was
+        stepped when it stored the message, it is due by as much sooner or later.
         """
         stepped = any(
             met.kind in STEPS_CLOCK
@@ -102,7 +107,7 @@ class Repeat:
             and self.due - self.longest_delay_seconds <= met.end
             for met in self.met
         )
-        return (self.due, self.came[0]) if self.delayed and stepped else (self.due,)
+        return (self.due, self.came[0], *self.by_clock) if self.delayed and stepped else (self.due,)
 
     def unlocked(self, lost: Met) -> bool:
         """Return whether locks were lost before it came again, while only the host of *lost* may have known its commit.
@@ -226,6 +231,18 @@ class Repeat:
             ),
             default=math.inf,
         )
+
+    def untold_since(self, lost: Met) -> float:
+        """Return since when nobody could be told of a commit when *lost* met the slave that acted; infinity: one could.
+
+        Consumers could tell neither the master, which was away, nor that slave, which had just begun to act.
+        """
+        away = [met for met in self.met if met.home is Home.MASTER and met.away and met.kind != "cut-off-servers"]
+        begins = [met.begin for met in away if met.begin <= lost.begin <= met.end]
+        acted = [
+            at for at, host in self.acted if host == lost.host and min(begins, default=math.inf) <= at <= lost.begin
+        ]
+        return min(begins) if acted and min(acted) >= lost.begin - COMMIT_SECONDS else math.inf
 
     def deaf_since(self, lost: Met) -> float:
         """Return since when a slave had learned nothing of the master when *lost* met that one; infinity: all had."""

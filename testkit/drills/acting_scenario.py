@@ -178,7 +178,8 @@ class Run:
         by_promise, gone = self._traffic.lost_by_promise(self._met_by), self._traffic.perhaps_gone(self._met_by)
         verdict = self._traffic.history.check([READERS], may_be_lost=by_promise | gone, may_move=True)
         watch = self._watch
-        repeats = self._traffic.repeats(self._met_by, self._ring.members_of, watch.had, watch.locks.ran_out)
+        had, ran_out, acted = watch.had, watch.locks.ran_out, watch.acted
+        repeats = self._traffic.repeats(self._met_by, self._ring.members_of, had, ran_out, acted)
         repeats += self._applications.repeats(self._met_by, self._ring.members_of)
         allowed_repeats, repeated = judge(repeats)
         verdict = attrs.evolve(verdict, violations=(*verdict.violations, *repeated))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import attrs
@@ -189,6 +190,7 @@ class SimulatedTraffic:
         hosts: Callable[[str | None], frozenset[str]],
         had: Callable[[str, int, float, float], bool] = lambda group, end, begin, until: False,
         ran_out: Callable[[MessageQueue], tuple[float, ...]] = lambda queue: (),
+        acted: Callable[[str], tuple[tuple[float, str], ...]] = lambda group: (),
     ) -> list[Repeat]:
         """Return every message that came more than once.
 
@@ -198,6 +200,7 @@ class SimulatedTraffic:
             had: whether each slave of a group that began to act between two times (virtual seconds) had the group's
                 log up to an end (bytes) by then; False when none did.
             ran_out: when the lock of a queue ran out that nobody could renew (virtual seconds).
+            acted: when slaves of a group began to act (virtual seconds), and their hosts.
         """
         stored = {sent.key: None if sent.queue is None else sent.queue[1] for sent in self.history.sends}
         read = {each.key: MessageQueue(*each.queue) for each in self.history.deliveries}
@@ -206,22 +209,33 @@ class SimulatedTraffic:
             (first, end), second = self.places[key][0], self.places[key][1][0]
             return first == stored[key] != second and had(first, end, came[0], came[1])
 
-        return [
-            Repeat(
+        found = []
+        for key, came in self.came.items():
+            if len(came) < 2:
+                continue
+            group, met = stored[key], met_by(stored[key])
+            repeat = Repeat(
                 key,
                 key in self.due,
-                self.due.get(key, came[0]),
+                _put_out(key, self.due.get(key, came[0])),
                 tuple(came),
-                met_by(stored[key]),
-                hosts(stored[key]),
+                met,
+                hosts(group),
                 recognizable(key, came),
                 tuple(self.places[key]),
                 self._delays.longest,
                 ran_out(read[key]) if key in read else (),
+                self._due_by_clock(key, met),
+                () if group is None else acted(group),
             )
-            for key, came in self.came.items()
-            if len(came) > 1
-        ]
+            found.append(repeat)
+        return found
+
+    def _due_by_clock(self, key: str, met: Iterable[Met]) -> tuple[float, ...]:
+        """Return when a message was due by the clock of its master, where that was stepped when it stored it."""
+        stored = self.answered.get(key, math.inf) if key in self.due else math.inf
+        jumps = [each.jump_seconds for each in met if each.home is Home.MASTER and each.begin <= stored <= each.end]
+        return tuple(_put_out(key, self.due[key] + jump) for jump in jumps if jump)
 
     def dues(self, group: str) -> list[float]:
         """Return when each delayed message was due (virtual seconds) that *group* of brokers has acknowledged."""
@@ -282,3 +296,8 @@ class SimulatedTraffic:
         with trio.move_on_after(_DRAIN_SECONDS + self._delays.longest - LONGEST_DELAY_SECONDS):
             while wanted - {each.key for each in self.history.deliveries}:  # noqa: ASYNC110 - virtual time
                 await trio.sleep(0.5)
+
+
+def _put_out(key: str, due: float) -> float:
+    """Return when a broker delivers a message that is *due*: the timer does it when a second is over."""
+    return math.ceil(due) if key.startswith(_TIMERS) else due

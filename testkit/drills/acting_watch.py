@@ -264,6 +264,10 @@ class RingWatch:
         logs = [known for at, known, _ in self.began[group] if begin <= at <= until + LOOK_SECONDS]
         return bool(logs) and min(logs) >= end
 
+    def acted(self, group: str) -> tuple[tuple[float, str], ...]:
+        """Return when slaves of *group* began to act (seconds of the run), and their hosts."""
+        return tuple((at, host) for at, _, host in self.began[group])
+
     def returned(self, group: str, seconds: float) -> float:
         """Return when the master of *group* was online again that was not at *seconds* (of the run); else *seconds*."""
         return max(

@@ -64,6 +64,7 @@ class Met:
         unserved: it took the last name server that was there; see :func:`with_unserved`.
         masters: groups whose master lives at that host, as far as somebody asks.
         returned: where it met a master, when that one was online again, or *end* when it was all the time.
+        jump_seconds: by how much the clock of the host was ahead meanwhile; below zero: it was behind.
     """
 
     kind: str
@@ -75,6 +76,7 @@ class Met:
     unserved: bool = False
     masters: frozenset[str] = frozenset()
     returned: float = -math.inf
+    jump_seconds: float = 0.0
 
     @property
     def away(self) -> bool:
@@ -145,6 +147,7 @@ def met_by(
             host,
             masters=masters(host),
             returned=each.ended_at if group is None else returned(group, each.ended_at),
+            jump_seconds=each.fault.ahead_seconds,
         )
         for each in accidents
         for host in (each.fault.host,)

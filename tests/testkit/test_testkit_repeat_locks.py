@@ -74,6 +74,36 @@ def test_a_plain_message_comes_again_only_where_its_commit_and_its_lock_got_lost
     assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
 
 
+@pytest.mark.parametrize(
+    ("came", "acted", "met", "allowed"),
+    [
+        pytest.param(99.5, 110.2, (AWAY, LAST), True, id="nobody could be told before"),
+        pytest.param(93.5, 110.2, (AWAY, LAST), False, id="the master had been told"),
+        pytest.param(
+            99.5, 110.2, (attrs.evolve(AWAY, end=130.0), attrs.evolve(LAST, begin=115.1)), True, id="nor by then"
+        ),
+        pytest.param(
+            99.5,
+            110.2,
+            (attrs.evolve(AWAY, end=130.0), attrs.evolve(LAST, begin=115.3)),
+            False,
+            id="the slave was told",
+        ),
+        pytest.param(99.5, None, (AWAY, LAST), False, id="that one did not act"),
+        pytest.param(99.5, 99.0, (AWAY, LAST), False, id="it had acted before"),
+        pytest.param(99.5, 110.2, (attrs.evolve(AWAY, end=109.0), LAST), False, id="the master was back"),
+        pytest.param(99.5, 110.2, (attrs.evolve(AWAY, kind="cut-off-servers"), LAST), False, id="it was reached"),
+    ],
+)
+def test_a_commit_is_lost_with_a_slave_that_had_just_begun_to_act(
+    came: float, acted: float | None, met: tuple[Met, ...], allowed: bool
+) -> None:
+    hosts = frozenset(("c1", "c2", "c3"))
+    began = () if acted is None else ((acted, "c2"),)
+    counts, violations = judge([Repeat("key", False, came, (came, 140.0), met, hosts, acted=began)])
+    assert (dict(counts), bool(violations)) == ({"acting slave lost": 1} if allowed else {}, not allowed)
+
+
 MUTE = Met("cut-out", Home.MASTER, 100.0, 130.0, host="c1")
 UNSERVED = Met("cut-in", Home.SERVER, 99.0, 120.0, host="n1", unserved=True)
 ALSO = Met("power", Home.SLAVE, 102.0, 140.0, host="c2")

@@ -354,3 +354,40 @@ def test_the_copy_of_a_delayed_message_was_stored_between_its_time_and_its_comin
     traffic.answered["key"], traffic.due["key"], traffic.came["key"] = 79.0, due, [came]
     traffic.history.delivered("key", "readers", ("orders", "g0", 0), 7)
     assert traffic.perhaps_gone(lambda group: (POWER,)) == ({"key"} if expected else set())
+
+
+STEPPED = Met("clock-back", Home.MASTER, 95.0, 105.0, host="c1", jump_seconds=-20.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "answered", "met", "due", "by_clock"),
+    [
+        pytest.param("delayed-0-1", 100.0, STEPPED, 130.4, (110.4,), id="stored by a clock that was behind"),
+        pytest.param("timed-0-1", 100.0, STEPPED, 131.0, (111.0,), id="the timer delivers when a second is over"),
+        pytest.param("delayed-0-1", 94.0, STEPPED, 130.4, (), id="before it was"),
+        pytest.param("delayed-0-1", 106.0, STEPPED, 130.4, (), id="when it was right again"),
+        pytest.param("delayed-0-1", 100.0, attrs.evolve(STEPPED, home=Home.SLAVE), 130.4, (), id="another clock"),
+        pytest.param("delayed-0-1", None, STEPPED, 130.4, (), id="nobody knows when"),
+        pytest.param("delayed-0-1", 100.0, CUT, 130.4, (), id="no clock"),
+    ],
+)
+def test_a_message_is_due_by_the_clock_of_who_stored_it(
+    key: str, answered: float | None, met: Met, due: float, by_clock: tuple[float, ...]
+) -> None:
+    traffic = SimulatedTraffic(random.Random(1), 1.0)
+    traffic.history.sent(key, key, ("orders", "g0", 0), acknowledged=answered is not None)
+    if answered is not None:
+        traffic.answered[key] = answered
+    traffic.due[key], traffic.came[key], traffic.places[key] = 130.4, [140.0, 140.1], [("g0", 500), ("g0", 900)]
+    (found,) = traffic.repeats(lambda group: (met,), lambda group: frozenset(("c1", "c2")))
+    assert (found.due, found.by_clock) == (due, pytest.approx(by_clock))
+
+
+def test_a_fault_explains_a_repeat_of_what_was_due_then_by_the_clock_of_who_stored_it() -> None:
+    # Given a message that a broker delivers and dies, twenty seconds before it is due by right clocks
+    dead = Met("kill", Home.MASTER, 111.2, 120.0, host="c1")
+    hosts = frozenset(("c1", "c2"))
+    found = Repeat("key", True, 131.0, (125.0, 125.0), (STEPPED, dead), hosts, longest_delay_seconds=50.0)
+    assert judge([found])[1]
+    counts, violations = judge([attrs.evolve(found, by_clock=(111.0,))])
+    assert (dict(counts), violations) == ({"sudden death": 1}, [])
