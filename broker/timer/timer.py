@@ -205,8 +205,8 @@ class Timer:
 
     @property
     def done(self) -> Done:
-        """What is known to be done; left to do are what a take-over left, and what came too late for its own second."""
-        return Done(self.progress.read, self.known, joined(self.progress.todo, self._late.parts()))
+        """What is known to be done; what is not entered again yet, or waits in a later second than its own, is left."""
+        return Done(self.progress.read, self.known, joined(self._again, self._late.parts()))
 
     # --- into slots --------------------------------------------------------------------------------------------
 
@@ -279,15 +279,16 @@ class Timer:
         progress = self.progress
         unsure = progress.unsure(self.master_enqueued) if self._followed else ()
         passed = self._late.parts(max(progress.read, theirs.read).second_ms)  # others are in their slots still
-        left = joined(progress.todo, unsure, passed)
+        left = joined(self._again, unsure, passed)
         both = Done(progress.read, max(progress.enqueued, self.master_enqueued), left).merged(theirs)
-        if (both.read, both.known, both.left) == (progress.read, self.master_enqueued, progress.todo):
+        if (both.read, both.known, both.left) == (progress.read, self.master_enqueued, self._again):
             return
         self._again, self._followed = both.left, False
         self.master_enqueued = both.known
         self._changed = True
         self.move(both.read)
-        progress.leave(both.left)
+        entered = self._late.parts() if progress.todo else ()  # in slots, perhaps not durably
+        progress.leave(joined(both.left, entered))
 
     def _enqueue_again(self) -> bool:
         """Enter the next messages that were left to do once more, in the slot after the one that is delivered next."""

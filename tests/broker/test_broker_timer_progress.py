@@ -232,7 +232,32 @@ async def test_what_was_late_when_another_replica_took_over_is_not_lost(autojump
     assert own.waiting() == Counter({21: 2, 30: 1})
 
 
-async def test_what_waits_in_a_later_slot_is_not_put_there_twice(autojump_clock: MockClock) -> None:
+async def test_what_was_left_to_do_is_done_as_soon_as_it_is_delivered(autojump_clock: MockClock) -> None:
+    """Whether files say so already or not: as with all other progress, others are told at once."""
+    # Given a slave that has taken over, delivers what was left to do, and gives back before its files are written
+    slave = await rig()
+    slave.keep(1, 2, 3, 4, 30)
+    slave.hears(3, 5)
+    slave.hears(10, 2)
+    slave.timer.begin(True)
+    slave.enqueue()
+    assert slave.waiting() == Counter({11: 2, 30: 1})
+    slave.timer.move(Read(START_MS + 12_000))
+    slave.timer.begin(False)
+    assert slave.timer.progress.todo != ()
+    # When its master takes over
+    own = await rig()
+    own.keep(1, 2, 3, 4, 30)
+    own.hears(3, 5)
+    own.asks(slave)
+    own.timer.begin(True)
+    own.enqueue()
+    # Then none of it comes again
+    assert own.waiting() == Counter({30: 1})
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_what_waits_in_a_later_slot_is_not_put_there_twice(durable: bool, autojump_clock: MockClock) -> None:
     own = await rig()
     own.keep(1, 2, 3, 4)
     own.timer.begin(True)
@@ -242,10 +267,14 @@ async def test_what_waits_in_a_later_slot_is_not_put_there_twice(autojump_clock:
     own.hears(10, 3)
     own.timer.begin(True)
     own.enqueue()
-    own.flush()
+    if durable:
+        own.flush()
     # When another replica is heard that has not passed that slot
     own.timer.begin(False)
     own.hears(11, 3)
+    # Then it is left to a later start if it is not there durably
+    (left,) = own.timer.progress.todo
+    assert (left.was == Read(START_MS + 10_000)) == durable
     own.timer.begin(True)
     own.enqueue()
     assert own.waiting() == Counter({11: 1})
