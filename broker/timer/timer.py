@@ -68,7 +68,8 @@ class Timer:
         )
         self._late = Late()
         self._again: tuple[Again, ...] = ()
-        self._changed = self._followed = self._entered_again = False
+        self._entered: tuple[Again, ...] = ()
+        self._changed = self._followed = False
         self.progress = TimerProgress(world.clock.wall_ms)
         self.door = TimerDoor(keys, self.precision_ms, world.random, self._next_second, self.waiting_at)
         self.delivers = False
@@ -376,8 +377,7 @@ class Timer:
         """Return what is to be made durable now; ``None`` when nothing has changed since the last flush."""
         if not self._changed:
             return None
-        self._changed = False
-        self._entered_again = not self._again
+        self._changed, self._entered = False, () if self._again else self.progress.todo
         if self.delivers:
             self.progress.grow_older()
         return self._files.begin_flush(self.check(resting=False))
@@ -391,7 +391,7 @@ class Timer:
         self._files.end_flush(flush, done)
         self._changed |= not done
         if done:
-            if self._entered_again and self.progress.todo:
+            if self._entered and self.progress.todo is self._entered:  # nothing else was left meanwhile
                 self.progress.leave(())
             self._files.log.delete_before(self._store.min_physical_offset)
 

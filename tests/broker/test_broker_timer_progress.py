@@ -365,6 +365,25 @@ async def test_what_is_left_to_do_is_noted_before_files_say_that_its_seconds_are
     assert load_check(own.world.disk, "/store/config/timercheck")[0].read_ms == START_MS + 20_000
 
 
+async def test_what_is_left_while_files_are_written_is_not_taken_for_what_they_hold(
+    autojump_clock: MockClock,
+) -> None:
+    own = await rig()
+    own.keep(1, 12, 13)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.begin(False)
+    # Given files that are being written
+    work = own.timer.begin_flush()
+    assert work is not None
+    own.timer.flush(work)
+    # When this replica takes over from one with fewer messages before that has ended
+    own.hears(20, 1)
+    own.timer.end_flush(work, True)
+    # Then the next start knows what is left to do
+    assert own.timer.progress.todo == (Again(1, 3, Read(START_MS)),)
+
+
 async def test_a_start_after_a_saved_take_over_with_older_files_delivers_once(autojump_clock: MockClock) -> None:
     # Given files from before the last message, and a take-over that was saved after it
     own = await rig()
