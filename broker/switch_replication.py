@@ -119,6 +119,7 @@ class SwitchReplication(Replication):
             if store.hole is not None:
                 await self._cut_at_hole(store, store.hole)
             return
+        await store.finish_truncation()
         incomplete = store.drop_incomplete()
         if incomplete:
             log.warning("the last record had not come whole, it is cut off", bytes=incomplete)
@@ -138,7 +139,7 @@ class SwitchReplication(Replication):
     async def _begin_epoch(self, epoch: int) -> None:
         history, end = self._epochs, self._log.max_physical_offset
         try:
-            await history.save(history.epochs.before_epoch(epoch).begun(epoch, end))
+            await history.save(history.epochs.within(end).before_epoch(epoch).begun(epoch, end))
         except EpochError as error:
             raise OSError(f"epoch {epoch} cannot begin at {end}: {error}") from None
 

@@ -34,6 +34,9 @@ from understudy.store.segments import Segment, Segments
 EXTENSIONS = "consumequeue_ext"
 """The folder of what extends units of queues; never written here."""
 
+BEING_CUT = "the log is being cut back to what it has in common with its master's"
+"""Why nothing is appended, by anybody, until a cut has come to its end."""
+
 log = get_logger("store")
 
 #: Called for every message that becomes readable, with topic, queue id, queue offset after it, tags code, store time in

@@ -76,6 +76,7 @@ class MessageStore:
             to nothing when nobody waits.
         batch_topics: those that have batch queues; always the same object.
         compacted_topics: those that are read from their compaction logs; always the same object.
+        finish_truncation: awaited, ends a cut that was stopped in between. Raises ``OSError``.
         hidden_grew: called when bytes were written, or became durable, that readers may not see yet; as cheap.
     """
 
@@ -115,6 +116,7 @@ class MessageStore:
         self.written_queue_offset = lookup.written_queue_offset
         self.offset_by_time, self.queue_offset_at = lookup.offset_by_time, lookup.queue_offset_at
         self.store_time_of, self.earliest_store_time = lookup.store_time_of, lookup.earliest_store_time
+        self.finish_truncation = self._truncation.finish
 
     @classmethod
     async def open(
@@ -340,14 +342,14 @@ class MessageStore:
         return self._replication.drop_incomplete()
 
     async def truncate(self, offset: int) -> int:
-        """Cut everything from physical *offset* on, durably: log, queues and index. Nobody may append meanwhile.
+        """Cut everything from physical *offset* on, durably: log, queues and index. Nothing is appended meanwhile.
 
         Returns:
             How many bytes are gone; 0 when the log ends before.
 
         Raises:
             TruncationError: no message begins there, or the log begins after it; nothing was changed.
-            OSError: the disk refused; a next start finishes what had begun.
+            OSError: the disk refused; what has begun must be ended first, here or by :attr:`finish_truncation`.
         """
         return await self._truncation.cut(offset)
 

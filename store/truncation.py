@@ -7,6 +7,9 @@ The point is noted in a small file, ``log.truncate``, before anything is cut, an
 durable. A start that finds the note cuts the log there first. Without it a power loss in the middle could leave whole
 records behind zeros, which a recovery would keep as messages behind a hole.
 
+A full disk, or the end of whoever asked for the cut, may stop it in between. Nothing is appended then until the next
+call has brought it to its end: a start would find the note and cut off what followed, too.
+
 Source: DefaultMessageStore.truncateDirtyFiles, which cuts in place without any note.
 """
 
@@ -14,10 +17,13 @@ from __future__ import annotations
 
 from functools import partial
 
+import attrs
+import trio
+
 from understudy.runtime.disk import Disk
 from understudy.runtime.durable import write_durably
 from understudy.runtime.log import get_logger
-from understudy.store.core import StoreCore
+from understudy.store.core import BEING_CUT, StoreCore
 from understudy.store.flush import Flusher, sync_files
 from understudy.store.integrity import Integrity
 from understudy.store.lookup import Lookup
@@ -33,6 +39,19 @@ class TruncationError(ValueError):
     """The log cannot be cut there; nothing was changed. The message says why."""
 
 
+@attrs.define
+class _Begun:
+    """A cut that has not come to its end.
+
+    Attributes:
+        offset: from where on everything goes (bytes).
+        noted: the note is durable, so the cut is made whatever happens; before, it is given up.
+    """
+
+    offset: int
+    noted: bool = False
+
+
 class Truncation:
     """Cuts the log of one open store."""
 
@@ -44,26 +63,49 @@ class Truncation:
         self._replication = replication
         self._integrity = integrity
         self._lookup = lookup
+        self._turn = trio.Lock()
+        self._begun: _Begun | None = None
 
     async def cut(self, offset: int) -> int:
         """See :meth:`understudy.store.message_store.MessageStore.truncate`."""
         core = self._core
-        if offset >= core.log.end:
-            return 0
-        self._check(offset)
-        async with self._flusher.paused():
-            await core.disk.in_thread(partial(_note, core.disk, core.config.folder, core.path(FILE_NAME), offset))
+        async with self._turn:
+            await self._end()
+            if offset >= core.log.end:
+                return 0
+            self._check(offset)
             gone = core.log.end - offset
+            self._begun = begun = _Begun(offset)
+            core.refusals.add(BEING_CUT)
+            async with self._flusher.paused():
+                await core.disk.in_thread(partial(_note, core.disk, core.config.folder, core.path(FILE_NAME), offset))
+                begun.noted = True
             log.warning(
                 "the log is cut back to where both logs are the same", folder=core.config.folder, at=offset, bytes=gone
             )
-            paths = self._cut_all(offset)
-            await core.disk.in_thread(partial(self._settle, paths, offset))
-        self._flusher.note_deletion()
-        if not await self._flusher.make_durable():
-            raise OSError(f"{core.config.folder}: what was cut from the log could not be made durable")
+            await self._end()
+            return gone
+
+    async def finish(self) -> None:
+        """End a cut that was stopped in between, if there is one. Raises ``OSError``: the disk refuses still."""
+        async with self._turn:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Bring what has begun to its end: until then a start would cut there, whatever had followed by then."""
+        core, begun = self._core, self._begun
+        if begun is None:
+            return
+        if begun.noted:
+            async with self._flusher.paused():
+                paths = self._cut_all(begun.offset)
+                await core.disk.in_thread(partial(self._settle, paths, begun.offset))
+            self._flusher.note_deletion()
+            if not await self._flusher.make_durable():
+                raise OSError(f"{core.config.folder}: what was cut from the log could not be made durable")
         await core.disk.in_thread(partial(_forget_note, core.disk, core.config.folder, core.path(FILE_NAME)))
-        return gone
+        self._begun = None
+        core.refusals.discard(BEING_CUT)
 
     def _check(self, offset: int) -> None:
         core = self._core

@@ -43,6 +43,7 @@ class CutLog(ContinuedLog, Protocol):
     """The part of a message store that is needed here; offsets are bytes."""
 
     async def truncate(self, offset: int) -> int: ...
+    async def finish_truncation(self) -> None: ...
 
 
 class SwitchSlave(MasterFollower[Frame]):
@@ -111,7 +112,9 @@ class SwitchSlave(MasterFollower[Frame]):
         Raises:
             MismatchError: no part of our log is known to be of the master's.
         """
+        await self._store.finish_truncation()
         end = self._store.max_physical_offset
+        await self._history.save(self._history.epochs.within(end))
         if self._is_empty():
             await self._history.save(master.epochs.within(0))
             return

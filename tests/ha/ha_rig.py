@@ -87,6 +87,8 @@ class Log:
     async def finish(self, end: int) -> None:
         self.hole = None
 
+    async def finish_truncation(self) -> None: ...
+
     async def truncate(self, offset: int) -> int:
         gone = max(self.max_physical_offset - offset, 0)
         del self.data[offset - self.base :]

@@ -196,6 +196,27 @@ async def test_epochs_that_nobody_else_had_are_cut_with_their_bytes(
         assert new.history.epochs == old.history.epochs == Epochs.of([(1, 0), (2, 500), (6, 850)])
 
 
+@pytest.mark.covers("R211")
+async def test_a_log_that_lost_its_end_keeps_no_epoch_that_began_there(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    replicas, controller = replicas_of(network, 2, SwitchValues()), Controller()
+    short, new = replicas.values()
+    for replica in (short, new):
+        replica.log.append(b"c" * 500)
+    # given a log that was cut at a hole, and a process that was stopped before it had noted that
+    await short.history.save(Epochs.of([(1, 0), (3, 870)]))
+    await new.history.save(Epochs.of([(1, 0), (2, 500)]))
+    new.log.append(b"d" * 100)
+    controller.epoch = 3
+    async with open_background() as nursery:
+        await elect(nursery, controller, replicas, 2)
+        new.log.append(b"e" * 10)
+        await trio.sleep(0.5)
+        assert short.log.data == new.log.data
+        assert short.history.epochs == new.history.epochs == Epochs.of([(1, 0), (2, 500), (4, 600)])
+
+
 async def test_a_slave_counts_once_however_often_it_is_connected(
     network: SimNetwork, autojump_clock: MockClock
 ) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import random
+from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
+from typing import Any
 
 import pytest
 import trio
@@ -18,6 +22,7 @@ from understudy.format.properties import format_properties
 from understudy.format.record import decode_record
 from understudy.store.config import ASYNC_FLUSH, SYNC_FLUSH, StoreConfig
 from understudy.store.message_store import MessageStore
+from understudy.store.status import PutRejected
 from understudy.store.truncation import TruncationError
 from understudy.testkit.sim.disk import PowerCut
 
@@ -130,6 +135,52 @@ async def test_a_place_inside_of_a_message_is_refused_and_nothing_is_cut(
         assert 0 == await store.truncate(end + 100)
         assert end == store.max_physical_offset
         assert 2 == store.max_queue_offset("Orders", 0)
+
+
+@pytest.mark.covers("R217")
+@pytest.mark.parametrize("calls", range(8))
+@pytest.mark.parametrize("stop", ["cancelled", "refused", "refused late"])
+async def test_a_cut_that_was_stopped_is_ended_before_anything_follows_it(
+    stop: str, calls: int, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, chance = simulated_world(), random.Random(3)
+    disk, left, written = disk_of(world), [calls], Written()
+    in_thread = disk.in_thread
+    store = await MessageStore.open(world, settings_of(ASYNC_FLUSH), HOST)
+    write(store, written, chance, 30, "old")
+    offset = written[9][0]
+    scope = trio.CancelScope()
+
+    async def stopped(function: Callable[[], Any], *, abandon: bool = False) -> Any:
+        left[0] -= 1
+        if left[0] == -1 and stop == "refused late":
+            await in_thread(function, abandon=abandon)
+        if left[0] == -1 and stop != "cancelled":
+            raise OSError(errno.EMFILE, "no file can be opened")
+        if left[0] == -1:
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+        return await in_thread(function, abandon=abandon)
+
+    # given a cut that its disk, or whoever asked for it, stops
+    with monkeypatch.context() as changed, scope, contextlib.suppress(OSError):
+        changed.setattr(disk, "in_thread", stopped)
+        await store.truncate(offset)
+    # then nothing is appended as long as a start would cut there
+    if disk.exists("/store/log.truncate"):
+        with pytest.raises(PutRejected, match="cut"):
+            put(store, "Orders", b"too early")
+        with pytest.raises(OSError, match="cut"):
+            store.append_raw(store.max_physical_offset, b"too early")
+    # when it is asked for again, and more follows
+    await store.truncate(offset)
+    written = written[:10]
+    write(store, written, chance, 20, "new")
+    assert written == served(store)
+    # then a start keeps that
+    disk.kill_process()
+    async with running_store(world, settings_of(ASYNC_FLUSH)) as store:
+        assert written == served(store)
 
 
 async def test_a_slave_goes_on_with_the_bytes_of_another_master(autojump_clock: trio.testing.MockClock) -> None:
