@@ -102,7 +102,7 @@ class GrpcTraffic(ProgramTraffic):
         elif event == "delivered":
             topic = f"%RETRY%{told['group']}" if told["retry"] else TOPIC
             queue = (topic, str(told["broker"]), int(told["queue"]))
-            self.history.delivered(told["key"], told["group"], queue, int(told["offset"]))
+            self.delivered(told["key"], told["group"], queue, int(told["offset"]))
             if told["group"] == HOLDING:
                 place = f"{topic}-{told['queue']} at {told['offset']}"
                 self._story[told["key"]].append(f"{trio.current_time():.2f} s {place}")

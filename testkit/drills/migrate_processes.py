@@ -17,6 +17,8 @@ from typing import Any
 import trio
 
 from understudy.format.json_dialect import loads
+from understudy.ha.switch.epoch_file import FILE_NAME, from_text
+from understudy.ha.switch.epochs import Epochs
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
@@ -25,7 +27,9 @@ from understudy.runtime.world import World, real_world
 from understudy.testkit.drills.led import JOIN_SECONDS, KINDS, PORTS, QUIET_SECONDS, REPLICAS, LedDrill
 from understudy.testkit.drills.led_runs import tell
 from understudy.testkit.drills.process_traffic import TOPIC
-from understudy.testkit.drills.second_copies import Life, kind_of, second_copies
+from understudy.testkit.drills.repeat_windows import PUT_BY, UNKNOWN, Repeat, Window, repeats, told
+from understudy.testkit.drills.second_copies import Life, Writers, second_copies
+from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -40,29 +44,54 @@ class ProcessMigration(LedDrill):
 
     Attributes:
         lives: of which kind each replica was since when.
+        windows: what happened when.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.lives: list[Life] = []
+        self.windows: list[Window] = []
 
     def start_replica(self, number: int) -> None:
         self.lives.append(Life(self.broker_ports[number], self.world.clock.wall_ms(), self.kinds[number]))
         super().start_replica(number)
 
+    def begin(self, what: str, *, quiet: bool = False) -> None:
+        """Begin a window of the run."""
+        self.windows.append(Window(self.world.clock.monotonic(), what, quiet))
+
+    def writers(self) -> Writers:
+        """Return who has written the log of replica 0."""
+        epochs = from_text((self.store(0) / FILE_NAME).read_bytes())
+        return Writers(epochs, {reign.epoch: reign.port for reign in self.reigns}, self.lives)
+
     def stored_twice(self) -> Counter[str]:
         """Return how many messages replicas of each kind have stored a second time."""
-        return Counter(kind_of(record, self.lives) for record in second_copies(self.log(0), TOPIC))
+        writers = self.writers()
+        return Counter(writers.kind_of(record) for record in second_copies(self.log(0), TOPIC))
+
+    def repeats(self) -> list[Repeat]:
+        """Return what came more than once, after the clients have ended."""
+        traffic = self.traffic
+        assert traffic is not None
+        writers = self.writers()
+        copies = {
+            (record.queue_id, record.queue_offset): PUT_BY.get(writers.kind_of(record), UNKNOWN)
+            for record in second_copies(self.log(0), TOPIC)
+        }
+        return list(repeats(traffic.history.deliveries, traffic.came, self.windows, copies))
 
     async def play_migration(self) -> Verdict:
         """Play it there and back; return the verdict over the traffic. Raises ``DrillError``."""
         self.introduce()
         await self.start()
+        self.begin("before anything is replaced", quiet=True)
         async with self.watched_traffic() as traffic:
             await self.world.clock.sleep(QUIET_SECONDS)
             for kind in ("ours", "java"):
                 for number in await self.replaced_in_turn():
                     await self.replace(number, kind)
+                    self.begin(f"replica {number} is {kind} and in sync", quiet=True)
                     await self.world.clock.sleep(QUIET_SECONDS)
             return await self.end(traffic)
 
@@ -77,8 +106,10 @@ class ProcessMigration(LedDrill):
             heir = (number + 1) % REPLICAS
             if self.kinds[heir] == "java":
                 await self.world.clock.sleep(TABLES_SECONDS)
+            self.begin(f"replica {heir} ({self.kinds[heir]}) is elected after {number} ({self.kinds[number]})")
             await self.hand_over(heir)
         began = self.world.clock.monotonic()
+        self.begin(f"slave {number} ({self.kinds[number]}) gives way to {kind}")
         await self.processes.stop(f"broker{number}")
         self.kinds[number] = kind
         self.start_replica(number)
@@ -101,12 +132,19 @@ class PlainMigration(ProcessMigration):
             "timerWheelEnable": "true",
         }
 
+    def introduce(self) -> None:
+        clients = CLIENTS[self.clients].title
+        self.say(f"a group of {', '.join(self.kinds)} whose slaves act, {clients}; output in {self.folder}")
+
     async def start(self) -> None:
         self.start_name_server(supportActingMaster="true")
         for number in range(REPLICAS):
             self.start_replica(number)
         await self.in_sync(REPLICAS)
         await self.make_topic()
+
+    def writers(self) -> Writers:
+        return Writers(Epochs.of([(0, 0)]), {0: self.broker_ports[0]}, self.lives)
 
     async def master(self) -> int:
         return 0
@@ -116,6 +154,7 @@ class PlainMigration(ProcessMigration):
             await super().replace(number, kind)
             return
         began = self.world.clock.monotonic()
+        self.begin(f"the master ({self.kinds[0]}) gives way to {kind}")
         await self.processes.stop("broker0")
         self.kinds[0] = kind
         self.start_replica(0)
@@ -157,8 +196,11 @@ async def play(folder: Path, launcher: Path, clients: str, *, acting: bool) -> b
                 drill.processes.kill_all()
     right = tell(drill, verdict)
     twice = drill.stored_twice()
+    found = drill.repeats()
+    for line in told(found, drill.windows):
+        drill.say(line)
     drill.say(f"stored a second time, as far as the log shows: {twice['ours']} by ours, {twice['java']} by real ones")
-    return right and not twice["ours"]
+    return right and not twice["ours"] and all(each.may_be for each in found)
 
 
 def _drill(

@@ -47,6 +47,7 @@ class Traffic(ABC):
         history: what they saw.
         acknowledgements: who acknowledged each message, where the clients tell.
         readings: who had stored what was delivered, likewise.
+        came: when each delivery of the history did (monotonic seconds).
         faults: from when to when something was wrong.
     """
 
@@ -57,6 +58,7 @@ class Traffic(ABC):
         self.history = History()
         self.acknowledgements: dict[str, Acknowledgement] = {}
         self.readings: list[Reading] = []
+        self.came: list[float] = []
         self.faults: list[Fault] = []
 
     @contextmanager
@@ -67,6 +69,11 @@ class Traffic(ABC):
             yield
         finally:
             self.faults.append(Fault(begin, trio.current_time()))
+
+    def delivered(self, key: str, group: str, queue: tuple[str, str, int], offset: int) -> None:
+        """Record a delivery that comes now."""
+        self.history.delivered(key, group, queue, offset)
+        self.came.append(trio.current_time())
 
     @abstractmethod
     async def stop_sending(self) -> None:
@@ -97,8 +104,8 @@ class Traffic(ABC):
         """Return the whole history, a line for each send and each delivery."""
         for sent in self.history.sends:
             yield f"sent {sent.key} {sent.queue} {sent.acknowledged} {self.acknowledgements.get(sent.key)}\n"
-        for delivered in self.history.deliveries:
-            yield f"delivered {delivered.key} {delivered.group} {delivered.queue} {delivered.offset}\n"
+        for each, at in zip(self.history.deliveries, self.came, strict=True):
+            yield f"delivered {each.key} {each.group} {each.queue} {each.offset} at {at:.3f}\n"
 
 
 class OurTraffic(Traffic):
@@ -160,7 +167,7 @@ class OurTraffic(Traffic):
         queue = (context.queue.topic, context.queue.broker_name, context.queue.queue_id)
         for each in batch:
             key, port = each.body.decode(), int(each.store_host.rpartition(":")[2])
-            self.history.delivered(key, group, queue, each.queue_offset)
+            self.delivered(key, group, queue, each.queue_offset)
             stored = Acknowledgement(port, each.commit_log_offset, trio.current_time(), each.queue_offset)
             self.readings.append(Reading(key, group, queue, each.queue_offset, stored))
 
@@ -272,7 +279,7 @@ class JavaTraffic(ProgramTraffic):
             self.history.sent(told["key"], told["sender"], queue, acknowledged=told["ok"])
         elif event == "delivered":
             queue = (TOPIC, str(told["broker"]), int(told["queue"]))
-            self.history.delivered(told["key"], told["group"], queue, int(told["offset"]))
+            self.delivered(told["key"], told["group"], queue, int(told["offset"]))
         else:
             return False
         return True

@@ -7,8 +7,19 @@ from functools import partial
 import pytest
 
 from understudy.format.record import BLANK, BLANK_MAGIC, encode_host, encode_record
+from understudy.ha.switch.epochs import Epochs
 from understudy.testkit.drills.migrate import migrate
-from understudy.testkit.drills.second_copies import Life, kind_of, second_copies
+from understudy.testkit.drills.repeat_windows import (
+    PUT_BY_OURS,
+    PUT_BY_REAL,
+    READ_AGAIN,
+    UNKNOWN,
+    Window,
+    repeats,
+    told,
+)
+from understudy.testkit.drills.second_copies import Life, Writers, second_copies
+from understudy.testkit.history import Delivered
 from understudy.testkit.sim.determinism import run_seed
 
 
@@ -23,21 +34,65 @@ def test_a_group_becomes_led_and_goes_back_under_traffic(acting: bool) -> None:
     assert told[-1] == "the logs of all replicas are equal"
 
 
-def _stored(body: bytes, at: int, port: int, ms: int, topic: str = "orders") -> bytes:
-    host = encode_host("127.0.0.1", port)
-    return encode_record(topic, 0, 0, at, body, b"", store_ms=ms, store_host=host)
+def _stored(body: bytes, at: int, ms: int, topic: str = "orders") -> bytes:
+    return encode_record(topic, 0, 0, at, body, b"", store_ms=ms, store_host=encode_host("127.0.0.1", 1))
 
 
 def test_the_log_tells_who_stored_a_message_a_second_time() -> None:
-    # given a group whose replica at port 1 was a real one until 100 and is ours since then
+    # given a log by the replica at port 1, by that at port 2, and by the first again, which is ours by then
     lives = [Life(1, 0, "java"), Life(2, 0, "java"), Life(1, 100, "ours")]
-    log = _stored(b"a", 0, 1, 50) + _stored(b"a", 0, 1, 51, "SCHEDULE_TOPIC_XXXX") + _stored(b"b", 0, 1, 60)
-    blank = BLANK.pack(64, BLANK_MAGIC) + bytes(56)
-    log += blank + _stored(b"a", 0, 1, 120) + _stored(b"b", 0, 2, 130) + _stored(b"b", 0, 1, 90) + b"\1\2\3"
+    size = len(_stored(b"a", 0, 0))
+    epochs = Epochs.of([(1, 0), (2, 2 * size), (3, 4 * size)])
+    log = b"".join(
+        _stored(body, number * size, ms)
+        for number, (body, ms) in enumerate([(b"a", 50), (b"b", 60), (b"a", 70), (b"c", 80), (b"b", 120), (b"c", 130)])
+    )
+    end = len(log)
+    log += BLANK.pack(64, BLANK_MAGIC) + bytes(56)
+    log += _stored(b"a", end + 64, 140, "SCHEDULE_TOPIC_XXXX") + _stored(b"a", end + 64 + size, 150) + b"\1\2\3"
     found = second_copies(log, "orders")
-    assert [(record.body, kind_of(record, lives)) for record in found] == [
-        (b"a", "ours"),
-        (b"b", "java"),
-        (b"b", "java"),
+    assert [record.body for record in found] == [b"a", b"b", b"c", b"a"]
+    # then what stands in the part of a master is its doing, whoever had stored it first
+    assert [Writers(epochs, {1: 1, 2: 2, 3: 1}, lives).kind_of(record) for record in found] == [
+        "java",
+        "ours",
+        "ours",
+        "ours",
     ]
-    assert kind_of(found[0], lives[1:2]) == "nobody known"
+    assert Writers(epochs, {1: 1, 3: 1}, lives).kind_of(found[0]) == "nobody known"
+    assert Writers(Epochs.of([(2, 4 * size)]), {2: 2}, lives).kind_of(found[0]) == "nobody known"
+
+
+QUEUE = ("orders", "g", 0)
+QUIET, ELECTED, AFTER = (
+    Window(0.0, "before anything is replaced", quiet=True),
+    Window(10.0, "replica 2 (java) is elected after 1 (ours)"),
+    Window(20.0, "replica 2 is java and in sync", quiet=True),
+)
+
+
+def test_what_came_again_is_told_by_window_and_cause() -> None:
+    deliveries = [
+        *(Delivered(f"m{number}", "a", QUEUE, number) for number in range(3)),
+        Delivered("m0", "b", QUEUE, 0),  # to another group: not again
+        Delivered("m1", "a", QUEUE, 1),  # one place
+        Delivered("m2", "a", QUEUE, 7),  # a copy of a real master
+        Delivered("m2", "a", QUEUE, 7),  # which is read again
+        Delivered("m1", "a", QUEUE, 8),  # a copy of ours
+        Delivered("m0", "a", QUEUE, 9),  # a copy that the log does not have
+    ]
+    came = [1.0, 2.0, 3.0, 4.0, 10.0, 12.0, 21.0, 22.0, 23.0]
+    windows = [QUIET, ELECTED, AFTER]
+    found = list(repeats(deliveries, came, windows, {(0, 7): PUT_BY_REAL, (0, 8): PUT_BY_OURS}))
+    assert [(each.window, each.why, each.may_be) for each in found] == [
+        (ELECTED, READ_AGAIN, True),
+        (ELECTED, PUT_BY_REAL, True),
+        (AFTER, READ_AGAIN, False),
+        (AFTER, PUT_BY_OURS, False),
+        (AFTER, UNKNOWN, False),
+    ]
+    assert told(found[:2], windows) == [
+        "(quiet) before anything is replaced: nothing came again",
+        f"replica 2 (java) is elected after 1 (ours): a: 1 {READ_AGAIN}, a: 1 {PUT_BY_REAL}",
+        "(quiet) replica 2 is java and in sync: nothing came again",
+    ]
