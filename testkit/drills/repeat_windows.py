@@ -21,6 +21,7 @@ PUT_BY_REAL = "stored a second time by a real master"
 PUT_BY_OURS = "stored a second time by ours"
 PUT_BY = {"java": PUT_BY_REAL, "ours": PUT_BY_OURS}
 UNKNOWN = "stored a second time by nobody known"
+_SHOWN = 5
 
 
 @attrs.frozen
@@ -46,11 +47,17 @@ class Repeat:
         window: in which it came.
         group: that got it.
         why: :data:`READ_AGAIN`, or who stored the copy that came again.
+        what: the delivery.
+        at: when it came (monotonic seconds).
+        before: when that place was read first; for a copy, when the message had come first.
     """
 
     window: Window
     group: str
     why: str
+    what: Delivered = attrs.field(eq=False)
+    at: float = attrs.field(eq=False)
+    before: float = attrs.field(eq=False)
 
     @property
     def may_be(self) -> bool:
@@ -73,15 +80,16 @@ def repeats(
         copies: who stored the second copies (a value of :data:`PUT_BY`), by queue id and queue offset.
     """
     begins = [window.begin for window in windows]
-    read: set[tuple[str, object, int]] = set()
-    got: set[tuple[str, str]] = set()
+    read: dict[tuple[str, object, int], float] = {}
+    got: dict[tuple[str, str], float] = {}
     for each, at in zip(deliveries, came, strict=True):
         place, whose = (each.group, each.queue, each.offset), (each.group, each.key)
         if whose in got:
             why = READ_AGAIN if place in read else copies.get((each.queue[2], each.offset), UNKNOWN)
-            yield Repeat(windows[bisect_right(begins, at) - 1], each.group, why)
-        read.add(place)
-        got.add(whose)
+            window = windows[bisect_right(begins, at) - 1]
+            yield Repeat(window, each.group, why, each, at, read.get(place, got[whose]))
+        read.setdefault(place, at)
+        got.setdefault(whose, at)
 
 
 def told(found: Sequence[Repeat], windows: Sequence[Window]) -> list[str]:
@@ -91,4 +99,12 @@ def told(found: Sequence[Repeat], windows: Sequence[Window]) -> list[str]:
         counted = Counter((each.group, each.why) for each in found if each.window is window)
         rows = [f"{group}: {count} {why}" for (group, why), count in sorted(counted.items())]
         lines.append(f"{'(quiet) ' if window.quiet else ''}{window.what}: {', '.join(rows) or 'nothing came again'}")
+        again = [each for each in found if each.window is window and each.why != PUT_BY_REAL]
+        lines += [f"    {_detail(each)}" for each in again[:_SHOWN]]
     return lines
+
+
+def _detail(again: Repeat) -> str:
+    what, first, second = again.what, again.before - again.window.begin, again.at - again.window.begin
+    where = f"{what.key}, offset {what.offset} of queue {what.queue[2]}, to {again.group}"
+    return f"{where}: {first:.3f} and {second:.3f} s after that began: {again.why}"

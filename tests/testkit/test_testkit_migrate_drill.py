@@ -94,5 +94,6 @@ def test_what_came_again_is_told_by_window_and_cause() -> None:
     assert told(found[:2], windows) == [
         "(quiet) before anything is replaced: nothing came again",
         f"replica 2 (java) is elected after 1 (ours): a: 1 {READ_AGAIN}, a: 1 {PUT_BY_REAL}",
+        f"    m1, offset 1 of queue 0, to a: -8.000 and 0.000 s after that began: {READ_AGAIN}",
         "(quiet) replica 2 is java and in sync: nothing came again",
     ]
