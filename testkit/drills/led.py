@@ -17,6 +17,7 @@ from pathlib import Path
 import trio
 
 from understudy.format.json_dialect import dumps, loads
+from understudy.ha.switch.epoch_file import FILE_NAME, from_text
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
@@ -26,7 +27,9 @@ from understudy.testkit.drills.controller import GROUP, MEMBERS, Drill
 from understudy.testkit.drills.controller_processes import ids_of, java_broker_settings, properties
 from understudy.testkit.drills.led_judge import Reign
 from understudy.testkit.drills.process_traffic import TOPIC, UNTROUBLED_SECONDS, Traffic
+from understudy.testkit.drills.repeat_windows import Window
 from understudy.testkit.drills.ring_processes import DrillError
+from understudy.testkit.drills.second_copies import Life, Writers
 from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.history import Verdict
 from understudy.testkit.topic_fields import topic_fields
@@ -39,7 +42,6 @@ QUIET_SECONDS = 2.0
 JOIN_SECONDS = 300.0
 """Real slaves of a real master may find it half a minute after it was elected, and more on a busy machine."""
 TAKE_OVER_SECONDS = 150.0
-SLOW = {"controllerRaftElectionMin": "3000", "controllerRaftElectionMax": "6000", "controllerRaftHeartbeat": "500"}
 PATIENCE_SECONDS = 15.0
 ASTRAY_SECONDS = 120.0  # longer than a real slave needs that has found its way
 SENT_AGAIN, CLIENTS_SECONDS = 10, 60.0
@@ -60,6 +62,8 @@ class LedDrill(Drill):
         story: what happened, and when (monotonic seconds).
         traffic: of the clients, once they have begun.
         reigns: whom the controllers named as master.
+        lives: of which kind each replica was since when.
+        windows: what happened when.
     """
 
     def __init__(
@@ -80,19 +84,25 @@ class LedDrill(Drill):
         self.story: list[tuple[float, str]] = []
         self.traffic: Traffic | None = None
         self.reigns: list[Reign] = []
-
-    def be_patient(self) -> None:
-        """Take timeouts for a machine on which a process may not run for a second."""
-        self.timeout_ms = 5 * TIMEOUT_MS
-        self.more_controller_keys |= SLOW
+        self.lives: list[Life] = []
+        self.windows: list[Window] = []
 
     def say(self, text: str) -> None:
         super().say(text)
         self.story.append((self.world.clock.monotonic(), text.strip()))
 
+    def fault(self, text: str) -> None:
+        super().fault(text)
+        self.begin(text)
+
     # -- processes -----------------------------------------------------------------------------------------------
 
+    def begin(self, what: str, *, quiet: bool = False) -> None:
+        """Begin a window of the run."""
+        self.windows.append(Window(self.world.clock.monotonic(), what, quiet))
+
     def start_replica(self, number: int) -> None:
+        self.lives.append(Life(self.broker_ports[number], self.world.clock.wall_ms(), self.kinds[number]))
         path = self.folder / f"broker{number}.conf"
         path.write_text(properties(self.settings(number)))
         command = [sys.executable, "-m", "understudy.programs.mqbroker", "-c", str(path)]
@@ -231,6 +241,7 @@ class LedDrill(Drill):
     @asynccontextmanager
     async def watched_traffic(self) -> AsyncIterator[Traffic]:
         """Have clients send and consume until the block ends; note meanwhile whom the controllers name as master."""
+        self.begin("before anything is done", quiet=True)
         async with (
             CLIENTS[self.clients].open(f"127.0.0.1:{self.name_server}") as self.traffic,
             trio.open_nursery() as nursery,
@@ -271,25 +282,12 @@ class LedDrill(Drill):
             self.say(line)
         return traffic.verdict()
 
-    async def stores_agree(self) -> bool:
-        """Stop the replicas and have ``understudy-spark verify-replicas`` look at their stores; say what it found."""
-        for number in range(REPLICAS):
-            await self.processes.stop(f"broker{number}")
-        stores = [f"--store={GROUP}/{number}={self.store(number)}" for number in range(REPLICAS)]
-        program = [sys.executable, "-m", "understudy.spark_tools.main", "verify-replicas", "--quiet", "--verify"]
-        command = [*program, "--out", str(self.folder / "verify"), *stores]
-        done = await trio.run_process(command, check=False, capture_stdout=True, capture_stderr=True)
-        lines = done.stdout.decode(errors="replace").strip().splitlines()
-        self.say(
-            f"understudy-spark verify-replicas: exit {done.returncode}: {lines[0] if lines else done.stderr[-300:]!r}"
-        )
-        return done.returncode == 0
-
     async def hand_over(self, number: int) -> None:
         """Have this replica elected, as an operator does."""
         if await self.master() == number:
             return
         await self._rejoin()
+        self.begin(f"replica {number} ({self.kinds[number]}) is elected")
         address = f"127.0.0.1:{self.broker_ports[number]}"
 
         async def elected() -> bool:
@@ -392,6 +390,11 @@ class LedDrill(Drill):
             await self.in_sync(REPLICAS)
 
     # -- logs ----------------------------------------------------------------------------------------------------
+
+    def writers(self) -> Writers:
+        """Return who has written the log of replica 0."""
+        masters = {reign.epoch: reign.port for reign in self.reigns}
+        return Writers(from_text((self.store(0) / FILE_NAME).read_bytes()), masters, self.lives)
 
     def log(self, number: int) -> bytes:
         """Return the log of a replica, without the zeros at its end."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from pathlib import Path
 
 import attrs
@@ -9,12 +11,18 @@ import trio
 
 from understudy.remoting.client import open_client
 from understudy.runtime.world import real_world
-from understudy.testkit.drills.led import KINDS, PORTS, LedDrill
+from understudy.testkit.drills.controller import GROUP
+from understudy.testkit.drills.led import KINDS, PORTS, REPLICAS, LedDrill
 from understudy.testkit.drills.led_judge import Judge
+from understudy.testkit.drills.process_traffic import TOPIC
+from understudy.testkit.drills.repeat_windows import PUT_BY, PUT_BY_OURS, PUT_BY_REAL, UNKNOWN, repeats, told
+from understudy.testkit.drills.second_copies import second_copies
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
 
 _SHOWN_VIOLATIONS = 10
+_SLOW = {"controllerRaftElectionMin": "3000", "controllerRaftElectionMax": "6000", "controllerRaftHeartbeat": "500"}
+"""Of a machine on which a process may not run for a second."""
 
 
 @attrs.frozen
@@ -51,14 +59,32 @@ async def play(folder: Path, launcher: Path | None, real_controllers: bool, wish
             ports, kinds = blocks.middles(PORTS), KINDS[wish.brokers]
             drill = LedDrill(folder, ports, client, launcher, world, kinds, real_controllers, wish.clients)
             if wish.slow:
-                drill.be_patient()
+                drill.timeout_ms *= 5
+                drill.more_controller_keys |= _SLOW
             try:
                 verdict = await (drill.play_elections(wish.elections) if wish.elections else drill.play_led())
                 if wish.verify:
-                    agree = await drill.stores_agree()
+                    agree = await stores_agree(drill)
             finally:
                 drill.processes.kill_all()
-    return tell(drill, verdict) and agree
+    right = tell(drill, verdict)
+    tell_repeats(drill)
+    return right and agree
+
+
+async def stores_agree(drill: LedDrill) -> bool:
+    """Stop the replicas and have ``understudy-spark verify-replicas`` look at their stores; say what it found."""
+    for number in range(REPLICAS):
+        await drill.processes.stop(f"broker{number}")
+    stores = [f"--store={GROUP}/{number}={drill.store(number)}" for number in range(REPLICAS)]
+    program = [sys.executable, "-m", "understudy.spark_tools.main", "verify-replicas", "--quiet", "--verify"]
+    command = [*program, "--out", str(drill.folder / "verify"), *stores]
+    done = await trio.run_process(command, check=False, capture_stdout=True, capture_stderr=True)
+    lines = done.stdout.decode(errors="replace").strip().splitlines()
+    drill.say(
+        f"understudy-spark verify-replicas: exit {done.returncode}: {lines[0] if lines else done.stderr[-300:]!r}"
+    )
+    return done.returncode == 0
 
 
 def judge_of(drill: LedDrill) -> Judge:
@@ -104,3 +130,24 @@ def tell(drill: LedDrill, verdict: Verdict) -> bool:
     if drill.traffic is not None:
         (drill.folder / "history.txt").write_text("".join(drill.traffic.lines()))
     return not unexplained
+
+
+def tell_repeats(drill: LedDrill) -> bool:
+    """Print what came more than once, window by window, after the clients have ended.
+
+    Returns:
+        Whether all of it was real masters' doing or came of what happened in its window, and no replica of ours stored
+        anything a second time.
+    """
+    traffic, writers = drill.traffic, drill.writers()
+    assert traffic is not None
+    copies = {
+        (record.queue_id, record.queue_offset): PUT_BY.get(writers.kind_of(record), UNKNOWN)
+        for record in second_copies(drill.log(0), TOPIC)
+    }
+    found = list(repeats(traffic.history.deliveries, traffic.came, drill.windows, copies))
+    for line in told(found, drill.windows):
+        drill.say(line)
+    counted = Counter(copies.values())
+    drill.say(f"in the log: {', '.join(f'{counted[each]} {each}' for each in (PUT_BY_OURS, PUT_BY_REAL, UNKNOWN))}")
+    return not counted[PUT_BY_OURS] and all(each.may_be for each in found)

@@ -10,14 +10,11 @@ then a second time when it is elected; ours must not. The log tells who did.
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import trio
 
 from understudy.format.json_dialect import loads
-from understudy.ha.switch.epoch_file import FILE_NAME, from_text
 from understudy.ha.switch.epochs import Epochs
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
@@ -25,10 +22,8 @@ from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World, real_world
 from understudy.testkit.drills.led import JOIN_SECONDS, KINDS, PORTS, QUIET_SECONDS, REPLICAS, LedDrill
-from understudy.testkit.drills.led_runs import tell
-from understudy.testkit.drills.process_traffic import TOPIC
-from understudy.testkit.drills.repeat_windows import PUT_BY, UNKNOWN, Repeat, Window, repeats, told
-from understudy.testkit.drills.second_copies import Life, Writers, second_copies
+from understudy.testkit.drills.led_runs import tell, tell_repeats
+from understudy.testkit.drills.second_copies import Writers
 from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
@@ -40,52 +35,12 @@ _LED_KEYS = ("enableControllerMode", "controllerAddr", "allAckInSyncStateSet")
 
 
 class ProcessMigration(LedDrill):
-    """A group that controllers lead: one run.
-
-    Attributes:
-        lives: of which kind each replica was since when.
-        windows: what happened when.
-    """
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.lives: list[Life] = []
-        self.windows: list[Window] = []
-
-    def start_replica(self, number: int) -> None:
-        self.lives.append(Life(self.broker_ports[number], self.world.clock.wall_ms(), self.kinds[number]))
-        super().start_replica(number)
-
-    def begin(self, what: str, *, quiet: bool = False) -> None:
-        """Begin a window of the run."""
-        self.windows.append(Window(self.world.clock.monotonic(), what, quiet))
-
-    def writers(self) -> Writers:
-        """Return who has written the log of replica 0."""
-        epochs = from_text((self.store(0) / FILE_NAME).read_bytes())
-        return Writers(epochs, {reign.epoch: reign.port for reign in self.reigns}, self.lives)
-
-    def stored_twice(self) -> Counter[str]:
-        """Return how many messages replicas of each kind have stored a second time."""
-        writers = self.writers()
-        return Counter(writers.kind_of(record) for record in second_copies(self.log(0), TOPIC))
-
-    def repeats(self) -> list[Repeat]:
-        """Return what came more than once, after the clients have ended."""
-        traffic = self.traffic
-        assert traffic is not None
-        writers = self.writers()
-        copies = {
-            (record.queue_id, record.queue_offset): PUT_BY.get(writers.kind_of(record), UNKNOWN)
-            for record in second_copies(self.log(0), TOPIC)
-        }
-        return list(repeats(traffic.history.deliveries, traffic.came, self.windows, copies))
+    """A group that controllers lead: one run."""
 
     async def play_migration(self) -> Verdict:
         """Play it there and back; return the verdict over the traffic. Raises ``DrillError``."""
         self.introduce()
         await self.start()
-        self.begin("before anything is replaced", quiet=True)
         async with self.watched_traffic() as traffic:
             await self.world.clock.sleep(QUIET_SECONDS)
             for kind in ("ours", "java"):
@@ -106,7 +61,6 @@ class ProcessMigration(LedDrill):
             heir = (number + 1) % REPLICAS
             if self.kinds[heir] == "java":
                 await self.world.clock.sleep(TABLES_SECONDS)
-            self.begin(f"replica {heir} ({self.kinds[heir]}) is elected after {number} ({self.kinds[number]})")
             await self.hand_over(heir)
         began = self.world.clock.monotonic()
         self.begin(f"slave {number} ({self.kinds[number]}) gives way to {kind}")
@@ -195,12 +149,7 @@ async def play(folder: Path, launcher: Path, clients: str, *, acting: bool) -> b
             finally:
                 drill.processes.kill_all()
     right = tell(drill, verdict)
-    twice = drill.stored_twice()
-    found = drill.repeats()
-    for line in told(found, drill.windows):
-        drill.say(line)
-    drill.say(f"stored a second time, as far as the log shows: {twice['ours']} by ours, {twice['java']} by real ones")
-    return right and not twice["ours"] and all(each.may_be for each in found)
+    return tell_repeats(drill) and right
 
 
 def _drill(

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from understudy.format.record import BLANK, BLANK_MAGIC, encode_host, encode_record
+from understudy.ha.switch.epoch_file import to_text
 from understudy.ha.switch.epochs import Epochs
+from understudy.remoting.client import RemotingClient
+from understudy.runtime.world import real_world
+from understudy.testkit.drills.led import KINDS, PORTS
+from understudy.testkit.drills.led_judge import Reign
+from understudy.testkit.drills.led_runs import tell_repeats
 from understudy.testkit.drills.migrate import migrate
+from understudy.testkit.drills.migrate_processes import PlainMigration, ProcessMigration
+from understudy.testkit.drills.process_traffic import OurTraffic
 from understudy.testkit.drills.repeat_windows import (
+    PUT_BY,
     PUT_BY_OURS,
     PUT_BY_REAL,
     READ_AGAIN,
@@ -34,8 +45,8 @@ def test_a_group_becomes_led_and_goes_back_under_traffic(acting: bool) -> None:
     assert told[-1] == "the logs of all replicas are equal"
 
 
-def _stored(body: bytes, at: int, ms: int, topic: str = "orders") -> bytes:
-    return encode_record(topic, 0, 0, at, body, b"", store_ms=ms, store_host=encode_host("127.0.0.1", 1))
+def _stored(body: bytes, at: int, ms: int, topic: str = "orders", queue_offset: int = 0) -> bytes:
+    return encode_record(topic, 0, queue_offset, at, body, b"", store_ms=ms, store_host=encode_host("127.0.0.1", 1))
 
 
 def test_the_log_tells_who_stored_a_message_a_second_time() -> None:
@@ -97,3 +108,29 @@ def test_what_came_again_is_told_by_window_and_cause() -> None:
         f"    m1, offset 1 of queue 0, to a: -8.000 and 0.000 s after that began: {READ_AGAIN}",
         "(quiet) replica 2 is java and in sync: nothing came again",
     ]
+
+
+@pytest.mark.parametrize("kind", ["java", "ours"])
+@pytest.mark.parametrize("made", [ProcessMigration, PlainMigration])
+async def test_a_copy_of_a_real_master_is_no_fault_and_one_of_ours_is(
+    made: type[ProcessMigration], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drill = made(tmp_path, range(1, PORTS + 1), cast(RemotingClient, None), None, real_world(), KINDS["java"])
+    drill.traffic = traffic = OurTraffic()
+    drill.lives.append(Life(drill.broker_ports[0], 0, kind))
+    drill.reigns.append(Reign(drill.broker_ports[0], 7, 0.0))
+    (drill.store(0) / "commitlog").mkdir(parents=True)
+    size = len(_stored(b"m1", 0, 0))
+    log = _stored(b"m1", 0, 10) + _stored(b"m1", size, 20, queue_offset=1) + b"end"
+    (drill.store(0) / "commitlog" / f"{0:020d}").write_bytes(log)
+    (drill.store(0) / "epochFileCheckpoint").write_bytes(to_text(Epochs.of([(7, 0)])))
+    # given a group that got both copies, the second after a fault
+    drill.begin("before anything is done", quiet=True)
+    traffic.delivered("m1", "readers", QUEUE, 0)
+    drill.fault("T0 SIGKILL of the master")
+    traffic.delivered("m1", "readers", QUEUE, 1)
+    assert tell_repeats(drill) is (kind == "java")
+    out = capsys.readouterr().out
+    assert "(quiet) before anything is done: nothing came again\n" in out
+    assert f"T0 SIGKILL of the master: readers: 1 {PUT_BY[kind]}\n" in out
+    assert f" 1 {PUT_BY[kind]}" in out.splitlines()[-1]
