@@ -6,7 +6,7 @@ its neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import trio
@@ -64,10 +64,14 @@ class OwnLog:
         self._given_up = 0
         replication.copies_changed.append(self._copies_changed)
 
-    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+    async def put(self, messages: Sequence[InnerMessage], may: Callable[[], bool] = lambda: True) -> list[PutStatus]:
         """Append *messages* until one is refused, those behind it are refused as well; return when they are safe.
 
         None of them counts as put when :meth:`give_up` ends the wait.
+
+        Args:
+            messages: in order.
+            may: asked again whenever others had their turn meanwhile; when it says no, the rest is refused.
         """
         copies = self._replication.copies_in_reach()
         refusal: PutStatus | None = None
@@ -75,6 +79,9 @@ class OwnLog:
         for number, message in enumerate(messages, 1):
             if not number % AT_ONCE:
                 await trio.lowlevel.checkpoint()
+                if not may():
+                    refusal = PutStatus.SERVICE_NOT_AVAILABLE
+                    break
             wants_copies = _wants_copies(message)
             if wants_copies and copies is None:
                 refusal = PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH

@@ -329,14 +329,14 @@ class RoleServices:
         """
         broker = self._broker
         if self.may_store:
-            return await broker.own_log.put(messages)
+            return await broker.own_log.put(messages, lambda: self.may_store)
         statuses = [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
         if not self.acting:
             return statuses
         bridge, since_ms = self._escape(), self.acting_since_ms
         taken = await broker.pops.take_due(messages, lambda message: bridge.had_delivered(message, since_ms))
         rest = [number for number in range(len(messages)) if number not in taken]
-        escaped = await bridge.redeliver([messages[number] for number in rest], since_ms)
+        escaped = await bridge.redeliver([messages[number] for number in rest], since_ms, lambda: self.acting)
         for number, status in (*taken.items(), *zip(rest, escaped, strict=True)):
             statuses[number] = status
         return statuses
@@ -371,7 +371,7 @@ class RoleServices:
             if await neighbour.takes_messages():
                 learned = [await neighbour.learn(row) for row in topics]
                 if all(learned):
-                    (status,) = await neighbour.put([message])
+                    (status,) = await neighbour.put([message], lambda: True)  # a client asks for it now
                     return status
         return None
 

@@ -17,7 +17,8 @@ from understudy.store.message_store import MessageStore
 
 _READ, _READ_BYTES = 128, 1 << 20
 _UNIQUE = "UNIQ_KEY"
-_ORIGIN_GROUP = "ORIGIN_GROUP"
+ORIGIN_GROUP = "ORIGIN_GROUP"
+"""Property of what comes back: the group that popped it."""
 
 Identity = tuple[str, int, int]
 """Unique key, birth time, and how often the message came back."""
@@ -76,7 +77,7 @@ def retry_copy(record: Record, point: CheckPoint, topic: str, host: bytes) -> In
     pairs = record.properties
     if record.reconsume_times == 0 or FIRST_POP not in pairs:
         pairs[FIRST_POP] = str(point.pop_ms)
-    pairs[_ORIGIN_GROUP] = point.group
+    pairs[ORIGIN_GROUP] = point.group
     copy = copy_of(record, topic, 0, format_properties(pairs).encode(), record.reconsume_times + 1)
     sys_flag = record.sys_flag & ~(FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6)  # of the hosts that the copy does not have
     return attrs.evolve(copy, born_host=host, sys_flag=sys_flag)

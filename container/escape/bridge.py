@@ -2,19 +2,24 @@
 
 The order of targets is that of :mod:`~understudy.container.escape.choice`: a master beside the slave that has the
 topic, one elsewhere, one beside it that learns the topic. What one target does not take is offered to the next. A put
-elsewhere that fails throws its route away.
+elsewhere that fails throws its route away. What was popped and comes back goes to a retry topic that nobody may have
+yet: then it is put to a master elsewhere that has the topic it was popped from, and makes the retry topic.
+
+Whether the slave still acts is asked right before anything leaves: after a pause in the middle of a put, whoever acted
+meanwhile has delivered it.
 
 Source: EscapeBridge.java.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import attrs
 import trio
 
 from understudy.broker.inner import InnerMessage
+from understudy.broker.pop.returned import ORIGIN_GROUP
 from understudy.broker.timer.rules import asking_again
 from understudy.container.escape import choice
 from understudy.container.escape.choice import NoTarget, Queue, Remote
@@ -23,7 +28,9 @@ from understudy.container.escape.parts import EscapeParts
 from understudy.container.escape.recognition import delivered_before
 from understudy.container.escape.remote import RemoteNeighbour
 from understudy.container.escape.routes import Routes, masters_of
+from understudy.format import names
 from understudy.format.names import TIMER_TOPIC
+from understudy.format.properties import parse_properties
 from understudy.runtime.log import get_logger
 from understudy.store.status import PutStatus
 
@@ -48,7 +55,9 @@ class Bridge:
 
     # --- putting -----------------------------------------------------------------------------------------------
 
-    async def redeliver(self, messages: Sequence[InnerMessage], acting_since_ms: int | None) -> list[PutStatus]:
+    async def redeliver(
+        self, messages: Sequence[InnerMessage], acting_since_ms: int | None, may: Callable[[], bool]
+    ) -> list[PutStatus]:
         """Put due messages where consumers find them, but those that the master had delivered before the slave acted.
 
         A timer message that must rest once more is put to another broker as its sender would send it.
@@ -56,6 +65,7 @@ class Bridge:
         Args:
             messages: what is due, in order.
             acting_since_ms: wall time since which the slave acts.
+            may: returns whether it still does, and was not away.
         """
         due: dict[int, InnerMessage] = {}
         for number, message in enumerate(messages):
@@ -64,7 +74,7 @@ class Bridge:
             elif not self.had_delivered(message, acting_since_ms):
                 due[number] = message
         statuses = [PutStatus.PUT_OK] * len(messages)
-        for number, status in zip(due, await self.put(list(due.values())), strict=True):
+        for number, status in zip(due, await self.put(list(due.values()), may), strict=True):
             statuses[number] = status
         return statuses
 
@@ -75,19 +85,21 @@ class Bridge:
         log.info("the master had delivered it", broker=self._parts.node.identity.canonical_name, topic=message.topic)
         return True
 
-    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+    async def put(self, messages: Sequence[InnerMessage], may: Callable[[], bool]) -> list[PutStatus]:
         """Put *messages* to the best targets there are, in order as far as they go to the same one.
 
         Args:
             messages: their queue ids may be changed, nothing else.
+            may: asked right before any of them leaves.
 
         Returns:
             What became of each.
         """
         statuses = [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
-        await self._put_beside(messages, statuses)
-        await self._put_elsewhere(messages, statuses)
-        await self._teach_beside(messages, statuses)
+        await self._put_beside(messages, statuses, may)
+        unknown = await self._put_elsewhere(messages, statuses, may)
+        await self._teach_beside(messages, statuses, may)
+        await self._teach_elsewhere(messages, statuses, unknown, may)
         for message, status in zip(messages, statuses, strict=True):
             if status is not PutStatus.PUT_OK:
                 log.debug("not escaped yet", topic=message.topic, status=status.value)
@@ -130,7 +142,9 @@ class Bridge:
         others = [each for each in self._beside() if each.broker_name != own_group]
         return [each for each in others if await each.takes_messages()]
 
-    async def _put_beside(self, messages: Sequence[InnerMessage], statuses: list[PutStatus]) -> None:
+    async def _put_beside(
+        self, messages: Sequence[InnerMessage], statuses: list[PutStatus], may: Callable[[], bool]
+    ) -> None:
         """Put what is not stored yet to masters of the container that have its topic."""
         for master in await self._masters_beside():
             moved: dict[int, InnerMessage] = {}
@@ -140,14 +154,33 @@ class Bridge:
                 if queues:
                     queue_id = choice.local_queue(queues, message.queue_id)
                     moved[number] = attrs.evolve(message, queue_id=queue_id)
-            await _put(master, moved, statuses)
+            await _put(master, moved, statuses, may)
 
-    async def _put_elsewhere(self, messages: Sequence[InnerMessage], statuses: list[PutStatus]) -> None:
-        """Put what is not stored yet to masters of other machines."""
+    async def _put_elsewhere(
+        self, messages: Sequence[InnerMessage], statuses: list[PutStatus], may: Callable[[], bool]
+    ) -> set[int]:
+        """Put what is not stored yet to masters of other machines; return the numbers of those that found none."""
         targets: dict[int, Remote | NoTarget] = {}
         for number in _left(statuses):
             targets[number] = await self._elsewhere(messages[number].topic, None)
-        await self._send(messages, statuses, targets)
+        await self._send(messages, statuses, targets, may)
+        return {number for number, target in targets.items() if isinstance(target, NoTarget)}
+
+    async def _teach_elsewhere(
+        self,
+        messages: Sequence[InnerMessage],
+        statuses: list[PutStatus],
+        unknown: Collection[int],
+        may: Callable[[], bool],
+    ) -> None:
+        """Put what was popped, and is *unknown* as its retry topic is nobody's, where its own topic is."""
+        targets: dict[int, Remote | NoTarget] = {}
+        for number in _left(statuses):
+            own = _popped_from(messages[number]) if number in unknown else None
+            if own is not None:
+                target = await self._elsewhere(own, None)
+                targets[number] = attrs.evolve(target, queue_id=0) if isinstance(target, Remote) else target
+        await self._send(messages, statuses, targets, may)
 
     async def _elsewhere(self, topic: str, specific: str | None) -> Remote | NoTarget:
         """Choose a master of another machine for a message of *topic*."""
@@ -160,7 +193,9 @@ class Bridge:
             self._parts.node.identity.name, queues, masters_of(route), self._turn, allowed=allowed, specific=specific
         )
 
-    async def _teach_beside(self, messages: Sequence[InnerMessage], statuses: list[PutStatus]) -> None:
+    async def _teach_beside(
+        self, messages: Sequence[InnerMessage], statuses: list[PutStatus], may: Callable[[], bool]
+    ) -> None:
         """Let a master of the container learn the topics that no master has, and put what is not stored yet."""
         masters, learned = await self._masters_beside(), False
         for number in _left(statuses):
@@ -172,10 +207,14 @@ class Bridge:
                     learned = True
                     break
         if learned:
-            await self._put_beside(messages, statuses)
+            await self._put_beside(messages, statuses, may)
 
     async def _send(
-        self, messages: Sequence[InnerMessage], statuses: list[PutStatus], targets: Mapping[int, Remote | NoTarget]
+        self,
+        messages: Sequence[InnerMessage],
+        statuses: list[PutStatus],
+        targets: Mapping[int, Remote | NoTarget],
+        may: Callable[[], bool],
     ) -> None:
         """Send messages to their *targets*, all at once; those of one target in order."""
         moved: dict[str, dict[int, InnerMessage]] = {}
@@ -188,10 +227,11 @@ class Bridge:
                 moved.setdefault(target.address, {})[number] = message
         async with trio.open_nursery() as nursery:
             for address, group in moved.items():
-                nursery.start_soon(_put, RemoteNeighbour(self._parts, address), group, statuses)
+                nursery.start_soon(_put, RemoteNeighbour(self._parts, address), group, statuses, may)
         for number in targets:
             if statuses[number] is not PutStatus.PUT_OK:
                 self._routes.forget(messages[number].topic)
+                self._routes.forget(_popped_from(messages[number]) or "")
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -224,8 +264,17 @@ def _left(statuses: Sequence[PutStatus]) -> list[int]:
     return [number for number, status in enumerate(statuses) if status is not PutStatus.PUT_OK]
 
 
-async def _put(neighbour: Neighbour, moved: Mapping[int, InnerMessage], statuses: list[PutStatus]) -> None:
+def _popped_from(message: InnerMessage) -> str | None:
+    """Return the topic that a message of a retry topic was popped from; ``None`` when it is none of these."""
+    group = parse_properties(message.properties.decode("utf-8", "replace")).get(ORIGIN_GROUP)
+    topic = message.topic if group is None else names.popped_topic(message.topic, group)
+    return None if topic == message.topic else topic
+
+
+async def _put(
+    neighbour: Neighbour, moved: Mapping[int, InnerMessage], statuses: list[PutStatus], may: Callable[[], bool]
+) -> None:
     """Put *moved* to *neighbour* and note in *statuses* what became of them."""
     if moved:
-        for number, status in zip(moved, await neighbour.put(list(moved.values())), strict=True):
+        for number, status in zip(moved, await neighbour.put(list(moved.values()), may), strict=True):
             statuses[number] = status

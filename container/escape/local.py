@@ -66,14 +66,16 @@ class LocalNeighbour:
         queues = max(row.write_queue_nums, 1)
         return self.topics.ensure(row.name, queues, sys_flag=row.sys_flag, order=row.order) is not None
 
-    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+    async def put(self, messages: Sequence[InnerMessage], may: Callable[[], bool]) -> list[PutStatus]:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
+        if not may():
+            return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
         now_ms = self.now_ms()
         try:
             kept = [keep_if_asked(each, now_ms, self.timer_door) for each in messages]
         except TimerRefusedError:
             return [PutStatus.WHEEL_TIMER_FLOW_CONTROL] * len(messages)
-        return await self.log.put(kept)
+        return await self.log.put(kept, may)
 
     async def read(self, topic: str, queue_id: int, offset: int) -> Found:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""

@@ -49,8 +49,12 @@ class Prepared:
 class Neighbour(Protocol):
     """Another broker."""
 
-    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+    async def put(self, messages: Sequence[InnerMessage], may: Callable[[], bool]) -> list[PutStatus]:
         """Store *messages* there, in order, each in the queue it names.
+
+        Args:
+            messages: are left as they are.
+            may: asked right before any of them goes; nothing is done from when it says no.
 
         Returns:
             For each what became of it. ``PUT_OK``: it is as safe as an acknowledged send there, or it is not to be put

@@ -49,7 +49,7 @@ class RemoteNeighbour:
         self._parts = parts
         self._address = address
 
-    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+    async def put(self, messages: Sequence[InnerMessage], may: Callable[[], bool]) -> list[PutStatus]:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`; all are under way at once, in order.
 
         An answer takes no longer than :data:`SEND_TIMEOUT_MS` and the longest wait of a send for its disk and its
@@ -72,6 +72,8 @@ class RemoteNeighbour:
 
         async with trio.open_nursery() as nursery:
             for number in range(len(messages)):
+                if not may():
+                    break
                 await nursery.start(send, number)
         stored = sorted(late)
         safe = await self._safe([(messages[number], late[number]) for number in stored])
@@ -217,7 +219,7 @@ def _request(parts: EscapeParts, message: InnerMessage, pairs: dict[str, str]) -
         ),
         "b": message.topic,
         "c": names.DEFAULT_TOPIC,
-        "d": "8",
+        "d": "1" if message.topic.startswith(names.RETRY_PREFIX) else "8",  # who does not have a retry topic makes it
         "e": str(message.queue_id),
         "f": str(message.sys_flag & ~_HOST_FLAGS),
         "g": str(message.born_ms),

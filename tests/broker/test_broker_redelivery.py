@@ -148,3 +148,13 @@ async def test_a_long_run_of_messages_is_put_in_pieces_and_in_order() -> None:
     steps = [later - sooner for sooner, later in pairwise(counts)]
     assert len(counts) >= 10
     assert max(steps) <= 2 * AT_ONCE  # in one turn it may come first, and last in the one before
+
+
+async def test_a_long_run_ends_where_its_broker_may_not_store_any_more() -> None:
+    log = FakeLog()
+    log.room = 10_000
+    own = OwnLog(VirtualClock(), cast(Any, log), cast(Any, FakeReplication()), MessageStoreConfig())
+    statuses = await own.put([message()] * 3 * AT_ONCE, lambda: log.end < 10 * AT_ONCE)
+    put = log.end // 10
+    assert AT_ONCE <= put <= 2 * AT_ONCE
+    assert statuses == [PutStatus.PUT_OK] * put + [PutStatus.SERVICE_NOT_AVAILABLE] * (3 * AT_ONCE - put)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import pytest
@@ -352,13 +352,16 @@ def test_a_slave_that_stands_back_brings_back_nothing_popped_after_it_has_said_s
 ) -> None:
     put, under_way = LocalNeighbour.put, set[int]()
 
-    async def put_slowly(self: LocalNeighbour, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+    async def put_slowly(
+        self: LocalNeighbour, messages: Sequence[InnerMessage], may: Callable[[], bool]
+    ) -> list[PutStatus]:
         if messages[0].topic != RETRY:
-            return await put(self, messages)
+            return await put(self, messages, may)
         under_way.add(id(messages))
-        await trio.sleep(2.5)
         try:
-            return await put(self, messages)
+            statuses = await put(self, messages, may)
+            await trio.sleep(2.5)
+            return statuses
         finally:
             under_way.remove(id(messages))
 

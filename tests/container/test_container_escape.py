@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -38,6 +38,10 @@ QUEUES = [Queue("a", 0), Queue("a", 1), Queue("b", 0), Queue("b", 1)]
 MASTERS = {"a": "10.0.0.1:10911", "b": "10.0.0.2:10911"}
 
 
+def always() -> bool:
+    return True
+
+
 def message(topic: str, queue_id: int = 0) -> InnerMessage:
     return InnerMessage(topic, queue_id, b"body", b"", 0, b"")
 
@@ -63,7 +67,9 @@ class Master:
         self.topics[row.name] = row.write_queue_nums
         return True
 
-    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+    async def put(self, messages: Sequence[InnerMessage], may: Callable[[], bool]) -> list[PutStatus]:
+        if not may():
+            return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
         if self.refusal is not None:
             return [self.refusal] * len(messages)
         self.taken += [(each.topic, each.queue_id) for each in messages]
@@ -95,16 +101,24 @@ async def test_masters_of_the_container_that_have_the_topic_take_it_and_the_own_
         Master("full", {"T": 4}, refusal=PutStatus.SERVICE_NOT_AVAILABLE),
         Master("with", {"T": 2}),
     ]
-    statuses = await bridge(*masters).put([message("T", 5), message("nowhere"), message("T", 2)])
+    statuses = await bridge(*masters).put([message("T", 5), message("nowhere"), message("T", 2)], always)
     assert statuses == [PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.PUT_OK]
     assert [each.taken for each in masters] == [[], [], [], [], [("T", 1), ("T", 0)]]
 
 
 async def test_a_topic_that_no_master_has_is_learned_by_the_first_that_can() -> None:
     masters = [Master("own", {}), Master("first", {"T": 1}), Master("second", {"T": 1})]
-    statuses = await bridge(*masters).put([message("rare", 1), message("T"), message("rare", 0)])
+    statuses = await bridge(*masters).put([message("rare", 1), message("T"), message("rare", 0)], always)
     assert statuses == [PutStatus.PUT_OK] * 3
     assert [each.taken for each in masters] == [[], [("T", 0), ("rare", 1), ("rare", 0)], []]
+
+
+async def test_nothing_goes_anywhere_from_when_the_slave_does_not_act_any_more() -> None:
+    masters = [Master("with", {"T": 2}), Master("without", {})]
+    asked = iter((True, False))
+    statuses = await bridge(*masters).put([message("T"), message("rare")], lambda: next(asked, False))
+    assert statuses == [PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE]
+    assert [each.taken for each in masters] == [[("T", 0)], []]
 
 
 async def test_a_message_is_read_from_the_log_beside_it() -> None:

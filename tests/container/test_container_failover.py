@@ -123,6 +123,10 @@ def test_what_the_master_delivered_just_before_it_died_is_recognized(level: int,
     run(scenario)
 
 
+def always() -> bool:
+    return True
+
+
 def inner_message(topic: str, body: bytes) -> InnerMessage:
     return InnerMessage(topic, 1, body, b"UNIQ_KEY\x01key\x02", 1_600_000_000_000, b"\x0a\0\0\x09\0\0\x1f\x90")
 
@@ -140,16 +144,16 @@ def test_the_bridge_puts_and_reads_here_and_elsewhere() -> None:
                 return {group: len(records(ring.broker(group, 0))) - stored[group] for group in GROUPS}
 
             # without a master beside it, and nobody who has the topic: refused, again and again
-            assert await alone.put([inner_message("nowhere", b"x")]) == [PutStatus.PUT_TO_REMOTE_BROKER_FAIL]
-            assert await alone.put([inner_message("nowhere", b"x")]) == [PutStatus.PUT_TO_REMOTE_BROKER_FAIL]
+            assert await alone.put([inner_message("nowhere", b"x")], always) == [PutStatus.PUT_TO_REMOTE_BROKER_FAIL]
+            assert await alone.put([inner_message("nowhere", b"x")], always) == [PutStatus.PUT_TO_REMOTE_BROKER_FAIL]
             # with one: in that one's log, with key and birth time
             local = Bridge(*own, lambda: [neighbour_of(beside)])
-            assert await local.put([inner_message(TOPIC, b"here")]) == [PutStatus.PUT_OK]
+            assert await local.put([inner_message(TOPIC, b"here")], always) == [PutStatus.PUT_OK]
             assert more() == {"g0": 0, "g1": 1, "g2": 0}
             kept = records(beside)[-1]
             assert (kept.properties["UNIQ_KEY"], kept.born_ms) == ("key", 1_600_000_000_000)
             # elsewhere: exactly one send, never to the own group
-            assert await alone.put([inner_message(TOPIC, b"there")]) == [PutStatus.PUT_OK]
+            assert await alone.put([inner_message(TOPIC, b"there")], always) == [PutStatus.PUT_OK]
             assert (more()["g0"], sum(more().values())) == (0, 2)
             # reads: from a log of this container, from elsewhere, from nobody
             for bridge in (local, alone):
