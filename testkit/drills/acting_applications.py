@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 import attrs
 import trio
 
+from understudy.runtime.world import World
 from understudy.testkit.drills.acting_kinds import Kind
 from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.acting_traffic import hold_open
 from understudy.testkit.drills.half_traffic import BROKER_KEYS, HalfTraffic
-from understudy.testkit.drills.half_traffic import TOPIC as HALVES
 from understudy.testkit.drills.met_faults import Met
 from understudy.testkit.drills.pop_traffic import PopTraffic
-from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.drills.timer_traffic import TimerTraffic
 
 MetBy = Callable[[str | None], tuple[Met, ...]]
 
@@ -40,6 +42,34 @@ class Wanted:
 ALL_KINDS = Wanted(timers=True, halves=True, pops=True, pops_in_order=True)
 
 
+class Application(Protocol):
+    """One of them, with its own topic, producer and consumers."""
+
+    @property
+    def topic(self) -> str:
+        """What it sends to."""
+
+    def playing(
+        self, world_of: Callable[[str], World], servers: str, groups: Sequence[str]
+    ) -> AbstractAsyncContextManager[None]:
+        """Send and consume inside the block; its end is not waited for."""
+
+    async def drain(self, met_by: MetBy) -> None:
+        """Send no more, and wait for what must come, for a bounded time."""
+
+    def repeats(self, met_by: MetBy, hosts: Callable[[str | None], frozenset[str]]) -> list[Repeat]:
+        """Return what came again and had been done with."""
+
+    def problems(self, met_by: MetBy) -> list[str]:
+        """Return what must not be, beside repeats."""
+
+    def counts(self) -> Counter[str]:
+        """Return how much happened."""
+
+    def kind(self, met_by: MetBy) -> Kind:
+        """Return its figures."""
+
+
 class Applications:
     """Those that a run wants.
 
@@ -47,55 +77,68 @@ class Applications:
         wanted: which.
         seed: what they do is drawn from it.
         pause_seconds: how long each sender waits between its messages.
+        own_timers: timer messages are an application of their own, and not the usual senders'.
     """
 
-    def __init__(self, wanted: Wanted, seed: int, pause_seconds: float) -> None:
-        self._halves = HalfTraffic(seed, pause_seconds) if wanted.halves else None
-        self._pops = [PopTraffic(seed, pause_seconds)] if wanted.pops else []
-        self._pops += [PopTraffic(seed, pause_seconds, in_order=True)] if wanted.pops_in_order else []
+    def __init__(self, wanted: Wanted, seed: int, pause_seconds: float, *, own_timers: bool = False) -> None:
+        self._all: list[Application] = []
+        if wanted.timers and own_timers:
+            self._all.append(TimerTraffic(seed, pause_seconds))
+        if wanted.halves:
+            self._all.append(HalfTraffic(seed, pause_seconds))
+        if wanted.pops:
+            self._all.append(PopTraffic(seed, pause_seconds))
+        if wanted.pops_in_order:
+            self._all.append(PopTraffic(seed, pause_seconds, in_order=True))
+        self._halves = wanted.halves
 
     @property
     def broker_keys(self) -> dict[str, str]:
         """What every broker must be told for them."""
-        return {} if self._halves is None else BROKER_KEYS
+        return BROKER_KEYS if self._halves else {}
 
     @property
     def topics(self) -> list[str]:
         """Topics they need."""
-        return [*(() if self._halves is None else (HALVES,)), *(each.topic for each in self._pops)]
+        return [each.topic for each in self._all]
 
-    async def start(self, nursery: trio.Nursery, cluster: SimCluster, groups: Sequence[str]) -> None:
-        """Start them; they end with *nursery*."""
-        if self._halves is not None:
-            await nursery.start(hold_open, self._halves.playing(cluster))
-        for each in self._pops:
-            await nursery.start(hold_open, each.playing(cluster, groups))
+    async def start(
+        self, nursery: trio.Nursery, world_of: Callable[[str], World], servers: str, groups: Sequence[str]
+    ) -> None:
+        """Start them; they end with *nursery*.
+
+        Args:
+            nursery: they run in it.
+            world_of: gives a client of some name its world.
+            servers: the name servers.
+            groups: of brokers, which have the :attr:`topics`.
+        """
+        for each in self._all:
+            await nursery.start(hold_open, each.playing(world_of, servers, groups))
 
     async def drain(self, met_by: MetBy) -> None:
-        """Send no more, and wait for what must come."""
-        if self._halves is not None:
-            await self._halves.drain()
-        for each in self._pops:
+        """Send no more, and wait for what must come, of one after the other."""
+        for each in self._all:
             await each.drain(met_by)
+
+    async def drain_together(self, met_by: MetBy) -> None:
+        """Send no more, and wait for what must come, of all at once."""
+        async with trio.open_nursery() as nursery:
+            for each in self._all:
+                nursery.start_soon(each.drain, met_by)
 
     def repeats(self, met_by: MetBy, hosts: Callable[[str | None], frozenset[str]]) -> list[Repeat]:
         """Return what came again and had been done with."""
-        found = [] if self._halves is None else self._halves.repeats(met_by, hosts)
-        return [*found, *(repeat for each in self._pops for repeat in each.repeats(met_by, hosts))]
+        return [repeat for each in self._all for repeat in each.repeats(met_by, hosts)]
 
     def problems(self, met_by: MetBy) -> list[str]:
         """Return what must not be, beside repeats."""
-        found = [] if self._halves is None else self._halves.problems(met_by)
-        return [*found, *(problem for each in self._pops for problem in each.problems(met_by))]
+        return [problem for each in self._all for problem in each.problems(met_by)]
 
     def counts(self) -> Counter[str]:
         """Return how much happened."""
-        found = Counter[str]() if self._halves is None else self._halves.counts()
-        for each in self._pops:
-            found += each.counts()
-        return found
+        return sum((each.counts() for each in self._all), Counter[str]())
 
     def kinds(self, met_by: MetBy) -> list[Kind]:
         """Return the figures of each kind."""
-        found = [] if self._halves is None else [self._halves.kind(met_by)]
-        return [*found, *(each.kind(met_by) for each in self._pops)]
+        return [each.kind(met_by) for each in self._all]

@@ -164,10 +164,9 @@ def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
         for row in found
         if row["before"] != row["merged"]
     ]
-    for line in _table(rows):
-        print(line)
-    print()
-    for line in (*result.notes, f"Verdict: {result.verdict}"):
+    allowed = [f"  {count} x {name}: an allowed repeat" for name, count in result.allowed.items()]
+    tables = (*_table(rows), "", "Messages", *kinds_table(result.kinds), *allowed, "")
+    for line in (*tables, *result.notes, f"Verdict: {result.verdict}"):
         print(line)
     for violation in result.verdict.violations[:_MOST_ROWS]:
         print(f"  {violation.rule}: {violation.detail}")

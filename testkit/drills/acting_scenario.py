@@ -150,7 +150,7 @@ class Run:
                     self._commits = self._commit(self._drawn_commits)
                     await self._commits.prepare()
                 await trio.sleep(4)  # slaves look at topics every three seconds
-                await self._applications.start(nursery, self._cluster, self._ring.groups)
+                await self._applications.start(nursery, self._cluster.client_world, servers, self._ring.groups)
                 self._traffic.start(nursery, producer)
                 if self._commits is not None:
                     self._commits.start(nursery)

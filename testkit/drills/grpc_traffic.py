@@ -56,6 +56,7 @@ class GrpcTraffic(ProgramTraffic):
     """
 
     groups: ClassVar[tuple[str, ...]] = (CONCURRENT, ORDERLY, HOLDING)
+    delay_seconds: ClassVar[float] = DELAY_SECONDS
     drain_seconds: ClassVar[float] = 240.0
     """What a dead client or master has popped comes again after a minute, the time for which a proxy hides it."""
 

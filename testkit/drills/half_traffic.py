@@ -1,4 +1,4 @@
-"""Half messages while a simulated ring loses a master: sent, decided at once, late or never, and what came of them.
+"""Half messages while a ring loses a master: sent, decided at once, late or never, and what came of them.
 
 An application of its own, with its own producer, topic and consumers, so that the other traffic of a seed stays what it
 is without it. What it decides about a message stands in its books, which it asks when a broker asks it.
@@ -21,11 +21,11 @@ from understudy.mqclient.producer import ProducerOptions
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.sending import SendResult
 from understudy.mqclient.transactions import TransactionProducer, TransactionState, open_transaction_producer
+from understudy.runtime.world import World
 from understudy.testkit.drills.acting_allowances import explained
 from understudy.testkit.drills.acting_kinds import HALVES, Kind
 from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.met_faults import Met
-from understudy.testkit.sim.cluster import SimCluster
 
 TOPIC, READERS, WRITERS = "halves", "half-readers", "half-writers"
 BROKER_KEYS = {"transactionCheckInterval": "3000", "transactionTimeOut": "3000", "transactionCheckMax": "1000"}
@@ -50,6 +50,8 @@ class HalfTraffic:
         came: when each message came, each time, and from where: group of brokers, queue, offset.
     """
 
+    topic = TOPIC
+
     def __init__(self, seed: int, pause_seconds: float) -> None:
         self._source = random.Random(seed)
         self._pause_seconds = pause_seconds
@@ -60,17 +62,22 @@ class HalfTraffic:
         self.came: dict[str, list[tuple[float, tuple[str, int, int]]]] = {}
 
     @asynccontextmanager
-    async def playing(self, cluster: SimCluster) -> AsyncIterator[None]:
-        """Send and consume inside the block; its end is not waited for."""
-        servers = cluster.name_servers
+    async def playing(
+        self, world_of: Callable[[str], World], servers: str, groups: Sequence[str]
+    ) -> AsyncIterator[None]:
+        """Send and consume inside the block; its end is not waited for.
+
+        Args:
+            world_of: gives a client of some name its world.
+            servers: the name servers.
+            groups: of brokers, which have the topic.
+        """
         options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
         async with (
             open_transaction_producer(
-                cluster.client_world("half-writer"), servers, WRITERS, self._check, ProducerOptions(attempts=1)
+                world_of("half-writer"), servers, WRITERS, self._check, ProducerOptions(attempts=1)
             ) as producer,
-            open_push_consumer(
-                cluster.client_world("half-reader"), servers, READERS, {TOPIC: "*"}, self._listen, options
-            ),
+            open_push_consumer(world_of("half-reader"), servers, READERS, {TOPIC: "*"}, self._listen, options),
             trio.open_nursery() as nursery,
         ):
             for number in range(_SENDERS):
@@ -110,7 +117,7 @@ class HalfTraffic:
         """What was committed and has not come."""
         return {key for key, state in self.books.items() if state is TransactionState.COMMIT} - self.came.keys()
 
-    async def drain(self) -> None:
+    async def drain(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> None:
         """Send no more, and wait until everything that was committed has come, for a bounded time."""
         self._sending = False
         with trio.move_on_after(_DRAIN_SECONDS):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from typing import Protocol
 
 import attrs
 
-from understudy.testkit.drills.acting_faults import DEAF, SILENT, SLOW, Accident
+from understudy.testkit.drills.acting_faults import DEAF, SILENT, SLOW, Fault
 from understudy.testkit.drills.ring import Ring
 
 SYNC_SECONDS = 1.0
@@ -40,6 +41,31 @@ ASK_SECONDS = 3.0
 """How long a returning master waits for the answer of one slave before it asks the next."""
 LOCK_LIVES_SECONDS = 30.0
 """How long a lock holds that nobody renews."""
+
+
+class Happened(Protocol):
+    """A fault that has happened, or will: infinity as long as it has not begun or ended."""
+
+    @property
+    def fault(self) -> Fault:
+        """What happened to whom."""
+
+    @property
+    def began_at(self) -> float:
+        """When it began."""
+
+    @property
+    def ended_at(self) -> float:
+        """When it was over."""
+
+
+@attrs.frozen
+class Past:
+    """A fault of processes that somebody has made and ended, as :class:`Happened` says."""
+
+    fault: Fault
+    began_at: float
+    ended_at: float
 
 
 class Home(Enum):
@@ -109,7 +135,7 @@ def with_unserved(met: Sequence[Met], servers: Iterable[str]) -> tuple[Met, ...]
 def met_by(
     group: str | None,
     ring: Ring,
-    accidents: Iterable[Accident],
+    accidents: Iterable[Happened],
     *,
     flushed: bool,
     returned: Callable[[str, float], float],

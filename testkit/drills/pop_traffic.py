@@ -1,4 +1,4 @@
-"""Pops while a simulated ring loses a master: messages sent, popped, acknowledged or left, and what came of them.
+"""Pops while a ring loses a master: messages sent, popped, acknowledged or left, and what came of them.
 
 An application of its own, with its own producer, topic and consumers, so that the other traffic of a seed stays what it
 is without it. Each message that was sent must come until it is acknowledged, and not once more.
@@ -20,12 +20,12 @@ from understudy.mqclient.message import Message
 from understudy.mqclient.pop_consumer import PopConsumer, PopConsumerOptions, open_pop_consumer
 from understudy.mqclient.popped import PoppedMessage
 from understudy.mqclient.producer import Producer, ProducerOptions, open_producer
+from understudy.runtime.world import World
 from understudy.testkit.drills.acting_allowances import explained
 from understudy.testkit.drills.acting_kinds import POPPED, POPPED_IN_ORDER, Kind
 from understudy.testkit.drills.acting_losses import may_be_lost
 from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.met_faults import Met
-from understudy.testkit.sim.cluster import SimCluster
 
 INVISIBLE_MS = 6_000
 _BACK_SECONDS = (INVISIBLE_MS + PATIENCE_MS) / 1000
@@ -74,9 +74,16 @@ class PopTraffic:
         self._sending = True
 
     @asynccontextmanager
-    async def playing(self, cluster: SimCluster, groups: Sequence[str]) -> AsyncIterator[None]:
-        """Send and pop inside the block; its end is not waited for."""
-        servers = cluster.name_servers
+    async def playing(
+        self, world_of: Callable[[str], World], servers: str, groups: Sequence[str]
+    ) -> AsyncIterator[None]:
+        """Send and pop inside the block; its end is not waited for.
+
+        Args:
+            world_of: gives a client of some name its world.
+            servers: the name servers.
+            groups: of brokers, to pop from.
+        """
         options = PopConsumerOptions(
             consume_from=ConsumeFrom.FIRST_OFFSET,
             max_messages=8,
@@ -87,9 +94,9 @@ class PopTraffic:
         name, topics = self._name, {self.topic: "*"}
         async with (
             open_producer(
-                cluster.client_world(f"{name}-writer"), servers, f"{name}-writers", ProducerOptions(attempts=1)
+                world_of(f"{name}-writer"), servers, f"{name}-writers", ProducerOptions(attempts=1)
             ) as producer,
-            open_pop_consumer(cluster.client_world(f"{name}per"), servers, f"{name}pers", topics, options) as consumer,
+            open_pop_consumer(world_of(f"{name}per"), servers, f"{name}pers", topics, options) as consumer,
             trio.open_nursery() as nursery,
         ):
             for number in range(_SENDERS):

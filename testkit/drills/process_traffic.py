@@ -24,7 +24,8 @@ from understudy.runtime.world import real_world
 from understudy.testkit.drills.held_handles import Fault
 from understudy.testkit.drills.led_judge import Acknowledgement, Reading
 from understudy.testkit.drills.ring_processes import DrillError
-from understudy.testkit.history import History, Verdict
+from understudy.testkit.drills.timed_history import DELAYED_SENDER, TimedHistory
+from understudy.testkit.history import Verdict
 from understudy.testkit.java_tools import LAUNCHER
 
 TOPIC = "orders"
@@ -53,9 +54,11 @@ class Traffic(ABC):
 
     groups: ClassVar[tuple[str, ...]] = (CONCURRENT, ORDERLY)
     drain_seconds: ClassVar[float] = 90.0
+    delay_seconds: ClassVar[float] = 5.0
+    """How long what :data:`DELAY_LEVEL` delays waits."""
 
     def __init__(self) -> None:
-        self.history = History()
+        self.history = TimedHistory(self.delay_seconds)
         self.acknowledgements: dict[str, Acknowledgement] = {}
         self.readings: list[Reading] = []
         self.came: list[float] = []
@@ -135,7 +138,7 @@ class OurTraffic(Traffic):
         ):
             for number in range(SENDERS):
                 nursery.start_soon(traffic._send, producer, f"sender-{number}", 0)
-            nursery.start_soon(traffic._send, producer, "delayed", DELAY_LEVEL)
+            nursery.start_soon(traffic._send, producer, DELAYED_SENDER, DELAY_LEVEL)
             yield traffic
             nursery.cancel_scope.cancel()
 

@@ -18,16 +18,19 @@ from understudy.mqclient.producer import Producer
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.sending import SendResult, SendStatus
 from understudy.testkit import java_tools
+from understudy.testkit.drills.acting_allowances import judge
+from understudy.testkit.drills.acting_kinds import DELAYED, HALVES, ORDERED, POPPED, POPPED_IN_ORDER, TIMED, Kind
 from understudy.testkit.drills.acting_master import main
 from understudy.testkit.drills.acting_processes import RealRun
 from understudy.testkit.drills.grpc_traffic import HOLDING, GrpcTraffic
-from understudy.testkit.drills.met_faults import SYNC_SECONDS
+from understudy.testkit.drills.met_faults import SYNC_SECONDS, Home, Met
 from understudy.testkit.drills.process_traffic import CONCURRENT, ORDERLY, JavaTraffic, OurTraffic
+from understudy.testkit.drills.timer_traffic import TimerTraffic
 from understudy.testkit.drills.traffic_clients import CLIENTS
 
 
 @pytest.mark.slow
-@pytest.mark.covers("R1", "R40", "R69")
+@pytest.mark.covers("R1", "R40", "R46", "R53", "R54", "R63", "R69")
 async def test_a_killed_container_is_stood_in_for_and_gets_everything_back() -> None:
     # when the container of a master is killed under traffic and comes back
     outcome = await RealRun(random.Random(7), quiet_seconds=2.0).play()
@@ -36,6 +39,11 @@ async def test_a_killed_container_is_stood_in_for_and_gets_everything_back() -> 
     assert outcome.verdict.sent > 100
     assert outcome.verdict.delivered >= 2 * outcome.verdict.sent  # what was stored without an answer arrives, too
     assert outcome.verdict.repeated == 0
+    # so did they of every other kind; what came twice has a reason in the table of allowed repeats
+    assert [each.name for each in outcome.kinds] == [ORDERED, DELAYED, TIMED, HALVES, POPPED, POPPED_IN_ORDER]
+    for kind in outcome.kinds:
+        assert (kind.delivered, kind.lost, kind.wrong) == (kind.sent, 0, 0), kind.name
+        assert kind.sent > 20, kind.name
     # and well before a broker that nobody told would have noticed (every step is bounded in virtual time, too)
     after = {name[:2]: seconds for name, seconds in outcome.steps}
     assert after["T5"] < 20.0
@@ -46,8 +54,13 @@ async def test_a_killed_container_is_stood_in_for_and_gets_everything_back() -> 
 
 def traffic_that_read(*lines: dict[str, object]) -> JavaTraffic:
     traffic = JavaTraffic(cast(trio.Process, None))
-    for line in lines:
-        traffic.take(json.dumps(line).encode())
+
+    async def read() -> None:
+        for line in lines:
+            traffic.take(json.dumps(line).encode())
+            await trio.sleep(1)
+
+    trio.run(read, clock=MockClock(autojump_threshold=0))
     return traffic
 
 
@@ -75,6 +88,44 @@ def test_the_lines_of_the_java_clients_become_a_history() -> None:
     assert ["s-1 was acknowledged and never delivered to orderly-readers"] == [
         each.detail for each in verdict.violations
     ]
+
+
+def test_the_figures_of_ordered_and_delayed_messages_count_each_group_on_its_own() -> None:
+    # given a plain message that one group got twice, and a delayed one that came five seconds after it was sent
+    lines: list[dict[str, object]] = [
+        {"event": "sent", "key": key, "sender": key, "ok": True, "broker": "a", "queue": 0}
+        for key in ("sender-0-0", "delayed-0", "sender-0-1")
+    ]
+    lines += [
+        {"event": "delivered", "group": group, "key": key, "broker": "a", "queue": 0, "offset": 0}
+        for group, key in ((CONCURRENT, "sender-0-0"), (CONCURRENT, "sender-0-0"), (ORDERLY, "sender-0-0"))
+    ]
+    lines += [{"event": "delivered", "group": ORDERLY, "key": "delayed-0", "broker": "a", "queue": 0, "offset": 1}]
+    history = traffic_that_read(*lines).history  # a second for each
+    # when, then
+    ordered, delayed = history.kinds([CONCURRENT, ORDERLY])
+    assert ordered == Kind(ORDERED, 4, 2, 1, 2, 0, ordered.late)
+    assert sorted(ordered.late) == [3.0, 5.0]
+    assert delayed == Kind(DELAYED, 2, 1, 0, 1, 0, (0.0,))
+    # and the repeat needs a fault that explains it
+    kill = Met("kill", Home.MASTER, 100.0, 110.0)
+    (repeat,) = history.repeats(lambda group: (kill,), lambda group: frozenset())
+    assert (repeat.key, repeat.delayed) == (f"sender-0-0 to {CONCURRENT}", False)
+    assert judge([repeat])[1]
+
+
+def test_the_figures_of_timer_messages_name_what_is_lost_early_or_repeated() -> None:
+    timers = TimerTraffic(1, 0.4)
+    timers.due = {"a": 90.0, "b": 91.0, "c": 92.0, "unanswered": 93.0}
+    timers.stored = dict.fromkeys("abc", "g0")
+    timers.came = {"a": [91.0, 120.0], "b": [90.5], "unanswered": [93.5], "ghost": [94.0]}
+    kill = Met("kill", Home.MASTER, 90.5, 110.0)
+    kind = timers.kind(lambda group: (kill,))
+    assert (kind, sorted(kind.late)) == (Kind(TIMED, 3, 2, 1, 1, 1, kind.late), [-0.5, 1.0])
+    assert [each.split()[0] for each in timers.problems(lambda group: (kill,))] == ["c", "b", "ghost"]
+    (repeat,) = timers.repeats(lambda group: (kill,), lambda group: frozenset())
+    assert (repeat.key, judge([repeat])[1]) == ("a", [])
+    assert judge(timers.repeats(lambda group: (), lambda group: frozenset()))[1]
 
 
 def test_disorder_of_the_orderly_group_is_a_violation() -> None:
