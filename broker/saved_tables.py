@@ -16,7 +16,7 @@ from understudy.broker.filters import is_tag_type
 from understudy.broker.lost_topics import lost_rows
 from understudy.broker.persistence import SavedTable
 from understudy.broker.pop.acting import ActingPops
-from understudy.broker.replicated.acting_pops import ReplicatedActingPops
+from understudy.broker.replicated.acting_pops import Home, ReplicatedActingPops
 from understudy.broker.replicated.rows import ReplicatedTables, replicated_tables
 from understudy.broker.replicated.table import KeptTable
 from understudy.broker.sql_filter.bloom import positions
@@ -48,7 +48,14 @@ def tables_of(broker: Broker) -> ReplicatedTables:
         queue_mappings=broker.queue_mappings,
         request_modes=broker.request_modes,
         orders=broker.orders,
-        acting_pops=ReplicatedActingPops(broker.acting_pops, partial(acting_pops_of, broker)),
+        acting_pops=ReplicatedActingPops(
+            broker.acting_pops,
+            partial(acting_pops_of, broker),
+            Home(
+                lambda: not (broker.session.rules.acting or broker.presence.isolated or broker.presence.absent),
+                lambda entry, queue, deliver_ms: broker.pops.log.message(entry, queue, deliver_ms),
+            ),
+        ),
         now_ms=broker.world.clock.wall_ms,
         log_end=lambda: broker.store.max_physical_offset,
         offsets_delay_ms=lambda: config.flush_consumer_offset_interval,

@@ -11,7 +11,7 @@ Source: SlaveSynchronize.java, BrokerOuterAPI.java.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -21,7 +21,7 @@ from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.identity import Identity
 from understudy.broker.log_history import history_of
 from understudy.broker.replicated.rows import ReplicatedTables
-from understudy.broker.replicated.table import TABLES, Answer, Copying, Pace, ReplicatedTable, Source, Taken
+from understudy.broker.replicated.table import TABLES, Answer, Copying, Notice, Pace, ReplicatedTable, Source, Taken
 from understudy.broker.replication import Replication
 from understudy.broker.source import source_of
 from understudy.remoting.bodies import LARGE_BODY_BYTES
@@ -47,7 +47,16 @@ class SyncError(Exception):
 
 
 class RefusedError(SyncError):
-    """The source answered a question with a refusal."""
+    """The source answered a question with a refusal.
+
+    Args:
+        text: for people.
+        code: of the answer.
+    """
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class _Asked:
@@ -241,6 +250,8 @@ class SlaveSync:
                 if not table.optional:
                     raise
                 log.debug("no such table", source=source.address, table=table.name, why=error)
+                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    await self._tell(source, copying.otherwise())
                 return reading
             self._heed_hint(answer)
             was_parted = self.parted
@@ -262,14 +273,17 @@ class SlaveSync:
         if taken is Taken.ANEW:
             self._forget()
             self._copyings[table.name] = copying
-        for notice in copying.notices():
+        await self._tell(source, copying.notices())
+        return reading
+
+    async def _tell(self, source: Source, notices: Sequence[Notice]) -> None:
+        for notice in notices:
             try:
-                await self._ask(source, notice.code, notice.ext)
+                await self._ask(source, notice.code, notice.ext, notice.body)
             except RefusedError as error:
                 notice.refused(str(error))
             else:
                 notice.told()
-        return reading
 
     async def _compare_history(self, source: Source, answer: Answer) -> bool:
         """Cut progress that was made in a log which the source does not have; then follow the master's history.
@@ -307,8 +321,8 @@ class SlaveSync:
             self._hint = hint
             self._tables_due = 0.0
 
-    async def _ask(self, source: Source, code: RequestCode, ext: dict[str, str]) -> Answer:
-        command = request(code, ext or None)
+    async def _ask(self, source: Source, code: RequestCode, ext: dict[str, str], body: bytes = b"") -> Answer:
+        command = request(code, ext or None, body)
         return await self._answer(
             source, code, partial(self._client.invoke, source.address, command, QUESTION_TIMEOUT_MS)
         )
@@ -321,7 +335,7 @@ class SlaveSync:
         if answer is None:
             raise SyncError("another replica is to be followed")
         if answer.code != ResponseCode.SUCCESS:
-            raise RefusedError(f"{code.name}: code {answer.code}, {answer.remark}")
+            raise RefusedError(f"{code.name}: code {answer.code}, {answer.remark}", answer.code)
         self._check(source)
         return Answer(answer.ext or {}, answer.body)
 

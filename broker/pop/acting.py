@@ -14,7 +14,8 @@ The laws:
   other, because two slaves acted at once, are put together: something may come twice then, nothing is lost.
 
 The reference's slave sends its check points to another master instead. A master that returned knows nothing of them
-then, and what is acknowledged to it comes back all the same.
+then, and what is acknowledged to it comes back all the same. A returning master of the reference does not ask for the
+table: it gets it entry by entry, as messages of its revive topic (:mod:`understudy.broker.replicated.acting_pops`).
 """
 
 from __future__ import annotations
@@ -230,6 +231,17 @@ class ActingPops:
                 for offset in point.open_offsets:
                     point = point.acked(offset) if offset >= most else point
                 self._put(attrs.evolve(row, point=point))
+
+    @property
+    def acted_last(self) -> bool:
+        """Whether nobody has changed the table after this broker: it is the one that acted last."""
+        return bool(self.changes) and max(self.changes, key=self.changes.__getitem__) == self._own_id()
+
+    def forget_acks(self, key: Key, known: KnownAck) -> None:
+        """Forget the acknowledgements of a check point, unless more than *known* has come: the master has them."""
+        if self.acks.get(key) == known:
+            del self.acks[key]
+            self._changed()
 
     def clear(self) -> None:
         """Forget everything: the own log has it."""

@@ -107,12 +107,14 @@ class Notice:
         code, ext: the request that tells it.
         told: called when the source has taken it.
         refused: called with the reason when it has not.
+        body: of the request.
     """
 
     code: RequestCode
     ext: dict[str, str]
     told: Callable[[], None]
     refused: Callable[[str], None]
+    body: bytes = b""
 
 
 class Copying(ABC):
@@ -132,6 +134,10 @@ class Copying(ABC):
 
     def notices(self) -> Sequence[Notice]:
         """Return what the source must be told now that its answer was taken."""
+        return ()
+
+    def otherwise(self) -> Sequence[Notice]:
+        """Return how a source that knows of no such table is told in another way what the table holds for it."""
         return ()
 
 
