@@ -53,6 +53,10 @@ class Gate(Protocol):
         """Check the same in short steps."""
         ...
 
+    def guarded(self, code: int, handler: Handler) -> Handler:
+        """Return *handler* for requests of *code* that pass both checks, one right behind the other."""
+        ...
+
 
 _OVERLOAD = "[OVERLOAD]system busy, too many requests of this kind are waiting; slow down and try again"
 _WAITED = "[TIMEOUT_CLEAN_QUEUE]broker busy, the request waited {waited_ms} ms for a handler; try again later"
@@ -97,6 +101,9 @@ class Dispatcher:
         if reading is None and code in bodies.JSON_BODIES:
             reading = bodies.JSON
         gate = self.gate
+        if reading is None and gate is not None and code not in access.ADMINISTRATION:
+            self._handlers[int(code)] = gate.guarded(int(code), handler)
+            return
         if reading is not None:
             handler = self._after_reading(handler, reading, gate)
         elif gate is not None:

@@ -14,22 +14,25 @@ from collections.abc import Callable, Generator
 
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Answer, Handler
 from understudy.remoting.fields import CommandError
 from understudy.runtime.log import get_logger
 from understudy.security.authority import Authority
 from understudy.security.needs import NEEDS, OfFields
 from understudy.security.settings import SecuritySettings
-from understudy.security.signature import ACCESS_KEY
+from understudy.security.signature import ACCESS_KEY, Verifier
 from understudy.security.users import User, UserStatus
 
 log = get_logger("security")
 
 _ENABLED = UserStatus.ENABLE
+_WRONG = "check signature failed."
 
 LINES_OF_ADDRESS = 5
 """Refusals of one address that are told in a second."""
 PASSES, PASS_CHARACTERS = 8_192, 256
-"""How many requests that had what they need are remembered, and how long their texts may be: two megabytes of ASCII."""
+"""How many requests that had what they need are remembered, and how long their texts may be: three megabytes."""
 ADDRESSES_TOLD = 20
 """Addresses whose refusals are told in a second; the others share one more."""
 
@@ -71,19 +74,19 @@ class Gate:
             return
         ext = command.ext or {}
         name = ext.get(ACCESS_KEY)
-        try:
-            if not name:
-                raise _refused("username cannot be null.")
-            user = self.authority.users.get(name)
-            if user is None:
-                raise _refused(f"User:{name[:255]} is not found.")
-            if user.status is not _ENABLED:
-                raise _refused(f"User:{name} is disabled.")
-            if not user.secret.has_signed(ext, command.body, command.version):
-                raise _refused("check signature failed.")
-        except CommandError as error:
-            self._refusals.tell("not authenticated", name, address, command.code, error.remark)
-            raise
+        if not name:
+            raise self._not_authenticated(command, address, "username cannot be null.")
+        user = self.authority.users.get(name)
+        if user is None:
+            raise self._not_authenticated(command, address, f"User:{name[:255]} is not found.")
+        if user.status is not _ENABLED:
+            raise self._not_authenticated(command, address, f"User:{name} is disabled.")
+        if not user.secret.has_signed(ext, command.body, command.version):
+            raise self._not_authenticated(command, address, _WRONG)
+
+    def _not_authenticated(self, command: Command, address: str, remark: str) -> CommandError:
+        self._refusals.tell("not authenticated", (command.ext or {}).get(ACCESS_KEY), address, command.code, remark)
+        return _refused(remark)
 
     def authorize(self, command: Command, address: str) -> None:
         """Check what the user who signed a request may do.
@@ -95,18 +98,43 @@ class Gate:
         Raises:
             CommandError: 16, it needs what its user may not.
         """
-        rule, ext, key = NEEDS.get(command.code), command.ext, None
-        if type(rule) is OfFields and ext is not None:
-            key = (ext.get(ACCESS_KEY), command.code, address, ext.get(rule.first), ext.get(rule.second))
-            if self._passed.hold(key):
-                return
-        user = self._limited(command)
-        if user is None:
-            return
-        for _ in self._check(user, command, address):
+        for _ in self.authorize_in_steps(command, address):
             pass
-        if key is not None:
-            self._passed.add(key)
+
+    def guarded(self, code: int, handler: Handler) -> Handler:
+        """Return *handler* for requests that pass both checks, whose bodies need not be read for the second one.
+
+        Args:
+            code: of all these requests.
+            handler: called for those that pass; they raise what the checks raise if they do not.
+        """
+
+        def check_first(connection: Connection, command: Command) -> Answer:
+            self.authenticate(command, connection.source)
+            self.authorize(command, connection.source)
+            return handler(connection, command)
+
+        rule = NEEDS.get(code)
+        if type(rule) is not OfFields or code in self._settings.unsigned:
+            return check_first
+        first, second, passed, authority = rule.first, rule.second, self._passed, self.authority
+        verifiers = passed.verifiers
+
+        def look_first(connection: Connection, command: Command) -> Answer:
+            ext = command.ext
+            if ext is None:
+                return check_first(connection, command)
+            one = ext.get(ACCESS_KEY), code, connection.source, ext.get(first), ext.get(second)
+            verifier = verifiers.get(one) if passed.revision == authority.revision else None
+            if verifier is None:
+                self.authenticate(command, connection.source)
+                self.authorize(command, connection.source)
+                passed.add(one)
+            elif not verifier.has_signed(ext, command.body, command.version):
+                raise self._not_authenticated(command, connection.source, _WRONG)
+            return handler(connection, command)
+
+        return look_first
 
     def authorize_in_steps(self, command: Command, address: str) -> Generator[None, None, None]:
         """Check what :meth:`authorize` checks, with a step for each thing that the request needs."""
@@ -154,26 +182,27 @@ class _Passed:
 
     Args:
         authority: users and rules.
+
+    Attributes:
+        revision: of *authority*, for which it counts.
+        verifiers: what compares the signatures of such requests, each by its own bytes.
     """
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
-        self._revision = authority.revision
-        self._passes: set[_Pass] = set()
-
-    def hold(self, one: _Pass) -> bool:
-        """Return whether *one* is remembered."""
-        if self._revision != self._authority.revision:
-            self._passes.clear()
-            self._revision = self._authority.revision
-        return one in self._passes
+        self.revision = authority.revision
+        self.verifiers: dict[_Pass, Verifier] = {}
 
     def add(self, one: _Pass) -> None:
-        """Remember *one*, which has just passed and was not held; of too many or too long ones none is kept."""
-        if sum(len(text) for text in one if isinstance(text, str)) <= PASS_CHARACTERS:
-            if len(self._passes) >= PASSES:
-                self._passes.clear()
-            self._passes.add(one)
+        """Remember *one*, which has just passed; of too many or too long ones none is kept."""
+        if self.revision != self._authority.revision:
+            self.verifiers.clear()
+            self.revision = self._authority.revision
+        user = self._authority.users.get(one[0] or "")
+        if user is not None and sum(len(text) for text in one if isinstance(text, str)) <= PASS_CHARACTERS:
+            if len(self.verifiers) >= PASSES:
+                self.verifiers.clear()
+            self.verifiers[one] = Verifier(user.secret)
 
 
 class Refusals:

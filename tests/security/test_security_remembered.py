@@ -8,6 +8,7 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from understudy.security.gate import PASSES, Gate
 from understudy.security.needs import NEEDS, OfFields
 from understudy.security.policies import acl_of
 from understudy.security.settings import SecuritySettings
-from understudy.security.signature import Credentials, Secret, signed_text, signer
+from understudy.security.signature import Credentials, Secret, Verifier, signed_text, signer
 
 
 def signed(by: Credentials, ext: Mapping[str, str], body: bytes = b"") -> Command:
@@ -88,6 +89,37 @@ def test_no_more_orders_of_fields_are_remembered_than_are_named() -> None:
     assert ("b999", "a") in later
 
 
+@given(st.data())
+def test_who_compares_by_the_last_header_comes_to_what_the_secret_does_of_any_other(data: st.DataObject) -> None:
+    secret = Secret("secret")
+    known = Verifier(secret)
+    names = st.sampled_from(["a", "b", "é", "AccessKey", "Signature", "_UNIQUE_KEY_QUERY"])
+    texts = st.one_of(st.none(), st.sampled_from(["", "x", "\ud800"]))
+    for _ in range(data.draw(st.integers(1, 6))):
+        ext = data.draw(st.dictionaries(names, texts, max_size=6))
+        version, body = data.draw(st.sampled_from([399, 400])), data.draw(st.sampled_from([b"", b"x"]))
+        if data.draw(st.booleans()):
+            ext["Signature"] = secret.sign(ext, body, version)
+        if data.draw(st.booleans()):
+            ext = {**ext, data.draw(names): "x"}
+        assert secret.has_signed(ext, body, version) == known.has_signed(ext, body, version)
+
+
+def test_a_field_that_is_not_signed_is_noticed_whatever_headers_came_before() -> None:
+    secret = Secret("secret")
+    known = Verifier(secret)
+    for version in (400, 399, 400):
+        first = {"a": "1", "_UNIQUE_KEY_QUERY": "true"}
+        first["Signature"] = secret.sign(first, b"", version)
+        assert known.has_signed(first, b"", version)
+        second = {"a": "1"}
+        second["Signature"] = secret.sign(second, b"", version)
+        for name in ("b", "", "AccessKey"):  # as many fields as the first one had
+            assert not known.has_signed({**second, name: "x"}, b"", version)
+        assert known.has_signed(second, b"", version)
+        assert known.has_signed(first, b"", version)
+
+
 @pytest.mark.parametrize("text", ["", "é", "%%%", "AAAA", Secret("other").sign({}, b"data", 493)])
 def test_what_is_no_signature_is_refused(text: str) -> None:
     assert not Secret("secret").has_signed({"Signature": text}, b"data", 493)
@@ -99,9 +131,19 @@ BOB = Credentials("bob", "secret2")
 FIELDS = {"b": "t", "e": "1"}
 
 
+@attrs.frozen
+class Peer:
+    """What a gate looks at of a connection."""
+
+    source: str
+
+
 def ask(gate: Gate, command: Command, address: str = "10.0.0.1") -> None:
-    gate.authenticate(command, address)
-    gate.authorize(command, address)
+    """Ask a handler behind the gate; one that raises nothing was reached, once."""
+    reached = list[Command]()
+    connection: Any = Peer(address)
+    gate.guarded(command.code, lambda _, each: reached.append(each))(connection, command)
+    assert [command] == reached
 
 
 def rules(decision: str = "Allow", **more: Any) -> Any:
@@ -118,7 +160,7 @@ def served() -> Gate:
     gate = Gate(made, SecuritySettings(authenticates=True, authorizes=True), "C", lambda: 0.0)
     for body in (b"one", b"two"):
         ask(gate, signed(BOB, FIELDS, body))
-    assert 1 == len(gate._passed._passes)
+    assert 1 == len(gate._passed.verifiers)
     return gate
 
 
@@ -156,6 +198,30 @@ def test_a_change_of_a_user_or_a_rule_counts_for_the_next_request(
     change(gate.authority)
     with pytest.raises(CommandError, match=words):
         ask(gate, signed(BOB, FIELDS, b"three"))
+
+
+def test_a_wrong_signature_of_a_request_that_is_known_is_refused_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    gate = served()
+    command = signed(Credentials("bob", "guessed"), FIELDS, b"three")
+    with pytest.raises(CommandError, match="check signature failed"):
+        ask(gate, command)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert ("not authenticated" in line, "user=bob" in line) == (True, True)
+    fields_of(command).pop("Signature")
+    with pytest.raises(CommandError, match="check signature failed"):
+        ask(gate, command)
+
+
+def test_codes_that_need_no_signature_are_asked_for_none() -> None:
+    settings = SecuritySettings(authenticates=True, authorizes=True, unsigned=frozenset([310]))
+    gate = Gate(served().authority, settings, "C", lambda: 0.0)
+    for _ in range(2):
+        ask(gate, Command(code=310, ext={"b": "t"}))
+        ask(gate, Command(code=310, ext={"b": "t", "AccessKey": "bob"}))
+        ask(gate, Command(code=310))
+        with pytest.raises(CommandError, match="username cannot be null"):
+            ask(gate, Command(code=320, ext={"b": "t"}))
+    assert {} == gate._passed.verifiers
 
 
 def test_a_user_deleted_and_made_again_has_nothing_of_what_it_had() -> None:
@@ -197,14 +263,15 @@ def test_what_one_request_may_is_not_what_another_one_may() -> None:
 def test_what_passed_is_remembered_in_bounds() -> None:
     gate = served()
     gate.authority.merge_acl("User:bob", acl_of({"policies": [{"entries": [ALL_TOPICS]}]}))
-    kept = gate._passed
+    kept = gate._passed.verifiers
+    kept.clear()
     for number in range(PASSES + 10):
-        gate.authorize(Command(code=310, ext={"AccessKey": "bob", "b": f"t{number}"}), "10.0.0.1")
-        assert len(kept._passes) <= PASSES
-    before = len(kept._passes)
+        ask(gate, signed(BOB, {"b": f"t{number}"}))
+        assert len(kept) <= PASSES
+    before = len(kept)
     assert before == 10
-    gate.authorize(Command(code=310, ext={"AccessKey": "bob", "b": "t" * 300}), "10.0.0.1")
-    assert len(kept._passes) == before
+    ask(gate, signed(BOB, {"b": "t" * 300}))
+    assert len(kept) == before
 
 
 ALL_TOPICS = {"resource": "Topic:*", "actions": ["All"], "decision": "Allow"}
