@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import trio
 from grpc_client import GrpcClient, open_client
-from proxy_rig import Rig, message, play, receive_request
+from proxy_rig import Rig, User, message, play, receive_request
 
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import SERVICE
@@ -83,6 +84,55 @@ def test_any_request_is_answered_with_a_status_and_nothing_of_the_server_is_told
         assert v2.OK == (await rig.user.send(message("Normal"))).status.code
 
     play(test)
+
+
+FORGED = [
+    (0, "7", (v2.INTERNAL_SERVER_ERROR,)),  # begins behind its message
+    (1, "9007199254740992", (v2.INVALID_RECEIPT_HANDLE,)),  # popped at the end of time
+    (2, "9007199254740992", (v2.INVALID_RECEIPT_HANDLE,)),
+    (3, "1000000", (v2.INTERNAL_SERVER_ERROR,)),  # a queue of the revive topic that is not there
+    (4, "1", (v2.TOPIC_NOT_FOUND,)),  # of a retry topic that nobody needed
+    (4, "3", (v2.INVALID_RECEIPT_HANDLE,)),
+    (5, "nobody", (v2.INVALID_RECEIPT_HANDLE,)),
+    (6, "1000000", (v2.INTERNAL_SERVER_ERROR,)),  # a queue, and a place in it, that are not there
+    (7, "1000000", (v2.INTERNAL_SERVER_ERROR,)),
+    (8, "x", (v2.INVALID_RECEIPT_HANDLE,)),
+]
+
+
+def test_a_handle_whose_parts_are_forged_is_refused_and_its_message_stays_held(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume("readers", "Normal")
+        await rig.user.receive("readers", "Normal")
+        await rig.user.send(message("Normal"))
+        _, (got,) = await rig.user.receive("readers", "Normal", invisible_ms=60_000)
+        handle = got.system_properties.receipt_handle
+        give_up = v2.ForwardMessageToDeadLetterQueueRequest(
+            group=v2.Resource(name="readers"), topic=v2.Resource(name="Normal"), message_id="m1"
+        )
+        for part, text, expected in FORGED:
+            parts = handle.split(" ")
+            parts[part] = text
+            forged = " ".join(parts)
+            acked = await rig.user.ack("readers", "Normal", forged)
+            changed = await rig.user.change("readers", "Normal", forged, 10_000)
+            assert expected * 2 == (acked.status.code, changed.status.code), (part, text)
+        give_up.receipt_handle = handle.rpartition(" ")[0] + " 1"  # no message begins there
+        rpc = "ForwardMessageToDeadLetterQueue"
+        answer = await rig.user.ask(rpc, give_up, v2.ForwardMessageToDeadLetterQueueResponse)
+        assert v2.INTERNAL_SERVER_ERROR == answer.status.code
+        assert (v2.MESSAGE_NOT_FOUND, []) == await received_code(rig.user)
+        assert v2.OK == (await rig.user.ack("readers", "Normal", handle)).status.code
+
+    play(test)
+    assert [] == [each.getMessage() for each in caplog.records if "call failed" in each.getMessage()]
+
+
+async def received_code(user: User) -> tuple[int, list[v2.Message]]:
+    status, messages = await user.receive("readers", "Normal")
+    return status.code, messages
 
 
 def test_streams_that_are_opened_and_say_nothing_are_ended() -> None:

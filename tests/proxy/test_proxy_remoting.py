@@ -27,6 +27,7 @@ from understudy.remoting.connection import Connection
 from understudy.testkit.waiting import eventually
 
 PORT, GROUP = 8080, "old-readers"
+ASKED_OF_CLIENTS = RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY
 
 
 @attrs.define
@@ -151,20 +152,24 @@ def test_members_of_a_group_know_each_other_through_any_proxy_and_are_gone_with_
 def test_what_a_broker_asks_reaches_the_client_and_its_answer_the_broker() -> None:
     async def test(rig: Rig) -> None:
         async with old_client(rig) as old:
-            asked: list[int] = []
+            asked: list[tuple[int, bytes]] = []
 
             def answer(connection: Connection, command: Command) -> Command:
-                asked.append(command.code)
-                return response(command, body=b'{"jstack": "here"}')
+                asked.append((command.code, b"".join(each.body for each in decode_records(command.body))))
+                return response(command, body=b'{"answer": "here"}')
 
-            old.client.register(RequestCode.GET_CONSUMER_RUNNING_INFO, answer)
+            for code in ASKED_OF_CLIENTS:
+                old.client.register(code, answer)
             await old.heartbeat("old-1")
+            sent = await old.send("Normal", "broker-a", b"look at me")
             (broker,) = rig.cluster.brokers("c1").values()
             fields = {"consumerGroup": GROUP, "clientId": "old-1", "jstackEnable": "false"}
+            fields |= {"topic": "Normal", "brokerName": "broker-a", "msgId": (sent.ext or {})["msgId"]}
             async with open_client(rig.cluster.client_world()) as operator:
-                command = request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
-                told = await operator.invoke(broker.identity.address, command, 5_000)
-            assert (0, b'{"jstack": "here"}', [307]) == (told.code, bytes(told.body), asked)
+                for code in ASKED_OF_CLIENTS:
+                    told = await operator.invoke(broker.identity.address, request(code, dict(fields)), 5_000)
+                    assert (0, b'{"answer": "here"}') == (told.code, bytes(told.body))
+            assert [(307, b""), (309, b"look at me")] == asked
 
     play(test)
 
@@ -172,8 +177,10 @@ def test_what_a_broker_asks_reaches_the_client_and_its_answer_the_broker() -> No
 def test_what_is_not_for_proxies_or_names_no_broker_is_refused_with_the_code_of_the_reference() -> None:
     async def test(rig: Rig) -> None:
         async with old_client(rig) as old:
-            refused = await old.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "New"})
-            assert ResponseCode.REQUEST_CODE_NOT_SUPPORTED == refused.code
+            served = {*TARGETS, RequestCode.GET_ROUTEINFO_BY_TOPIC}
+            for code in (*set(RequestCode).difference(served), 77_777):  # those that are asked of clients, too
+                fields = {"topic": "Normal", "consumerGroup": GROUP, "clientId": "old-1", "bname": "broker-a"}
+                assert (code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED) == (code, (await old.ask(code, fields)).code)
             bare = await old.ask(RequestCode.PULL_MESSAGE, {"topic": "Normal", "queueId": "0"})
             assert (15, "Request doesn't have field bname") == (bare.code, bare.remark)
             strange = await old.ask(RequestCode.PULL_MESSAGE, pull("nobody"))
