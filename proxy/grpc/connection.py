@@ -236,11 +236,13 @@ class GrpcConnection:
     # --- what comes --------------------------------------------------------------------------------------------
 
     def _take(self, found: list[events.Event]) -> None:
+        told: events.Event | None = None  # a priority that is a part of the request before it, and no frame
         for event in found:
             if isinstance(event, events.DataReceived):
                 self._on_data(event)
             elif isinstance(event, events.RequestReceived):
                 self._on_request(event)
+                told = event.priority_updated
             elif isinstance(event, events.StreamEnded):
                 self._on_end(event.stream_id or 0)
             elif isinstance(event, events.WindowUpdated):
@@ -255,14 +257,13 @@ class GrpcConnection:
                 self._closing = "closed by the client"
             elif isinstance(event, events.PingAckReceived):
                 self._life.pong()
-            if isinstance(event, _CONTROL):
+            if isinstance(event, _CONTROL) and event is not told:
                 self._count_control()
 
     def _count_control(self, count: int = 1) -> None:
+        limits = self._limits
         if not self._control.spend(self._life.last_byte, count) and not self._closing:
-            self._closing = (
-                f"more than {self._limits.control_frames} control frames in {self._limits.control_seconds:g} s"
-            )
+            self._closing = f"more than {limits.control_frames} control frames in {limits.control_seconds:g} s"
             self._writing.close(ErrorCodes.ENHANCE_YOUR_CALM)
 
     def _on_window(self, stream_id: int) -> None:
@@ -383,8 +384,7 @@ class GrpcConnection:
         if self._calls.pop(call.stream_id, None) is None:
             return
         self.held.release(call)
-        size = call.unacknowledged_bytes
-        if size:
+        if size := call.unacknowledged_bytes:
             self._writing.give_back(size, call.stream_id)
         self._life.last_call = self.clock.monotonic()
         self._window.set()  # who waits for a window or for the last call

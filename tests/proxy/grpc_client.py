@@ -58,6 +58,7 @@ class GrpcClient:
         self.goodbyes: list[int] = []
         self.closed = False
         self.reads = reads
+        self.weight: int | None = None  # told with each call, as clients on Netty do
         self.changed = Signal()
         self._frames = b""
         self._sending = trio.Lock()
@@ -119,7 +120,7 @@ class GrpcClient:
             name.replace("_", "-"): text for name, text in headers.items()
         }
         stream = self.streams[number] = Stream(number)
-        self.h2.send_headers(number, [*fields.items(), *metadata])
+        self.h2.send_headers(number, [*fields.items(), *metadata], priority_weight=self.weight)
         await self.flush()
         return stream
 

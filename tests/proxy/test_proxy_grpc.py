@@ -192,7 +192,7 @@ def test_answers_for_a_client_that_gives_no_window_back_wait_without_memory_for_
     play(test, reads=False)
 
 
-@pytest.mark.parametrize("flood", ["pings", "resets", "settings"])
+@pytest.mark.parametrize("flood", ["pings", "resets", "settings", "priorities"])
 def test_a_flood_of_control_frames_ends_the_connection(flood: str) -> None:
     async def test(rig: Rig, client: GrpcClient) -> None:
         for _ in range(40):
@@ -200,6 +200,8 @@ def test_a_flood_of_control_frames_ends_the_connection(flood: str) -> None:
                 client.h2.ping(b"12345678")
             elif flood == "settings":
                 client.h2.update_settings({4: 65535})
+            elif flood == "priorities":
+                client.h2.prioritize(1, weight=16)
             else:
                 await client.cancel(await client.begin("/t/Forever"))
             await client.flush()
@@ -212,8 +214,10 @@ def test_a_flood_of_control_frames_ends_the_connection(flood: str) -> None:
     play(test, attrs.evolve(LIMITS, control_frames=20))
 
 
-def test_a_client_that_pings_with_each_answer_stays() -> None:
+@pytest.mark.parametrize("weight", [None, 16])
+def test_a_client_that_pings_with_each_answer_stays_though_its_calls_have_priorities(weight: int | None) -> None:
     async def test(rig: Rig, client: GrpcClient) -> None:
+        client.weight = weight
         for _ in range(100):
             assert [b"x"] == (await client.call("/t/Echo", b"x")).messages
             client.h2.ping(b"12345678")

@@ -55,8 +55,10 @@ public class ProxyLoad {
     }
 
     static void count(Map<String, Long> errors, Throwable error) {
+        String why = String.valueOf(error.getMessage()).replaceAll("[\"\\\\\\p{Cntrl}]", " ").replaceAll("[0-9]+", "#");
+        String what = error.getClass().getSimpleName() + ": " + why.substring(0, Math.min(why.length(), 200));
         synchronized (errors) {
-            errors.merge(error.getClass().getSimpleName(), 1L, Long::sum);
+            errors.merge(what, 1L, Long::sum);
         }
     }
 
