@@ -11,6 +11,7 @@ from __future__ import annotations
 import attrs
 
 from understudy.format.receipts import LONGEST_MS, Receipt, ReceiptError, read_receipt, topic_of
+from understudy.format.record import RecordError, decode_record
 from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.messages import rocketmq_v2 as v2
 
@@ -55,6 +56,16 @@ class Handle:
             "offset": receipt.offset,
             "extraInfo": receipt.text,
         }
+
+    def is_of(self, record: bytes, group: str, topic: str) -> bool:
+        """Tell whether *record*, as a broker stores it, is the message that *group* got of *topic*."""
+        try:
+            found = decode_record(record, check_crc=False)
+        except RecordError:
+            return False
+        receipt = self.receipt
+        place = topic_of(receipt.retry, group, topic), receipt.queue_id, receipt.offset
+        return place == (found.topic, found.queue_id, found.queue_offset)
 
     def changed(self, pop_ms: int, invisible_ms: int, revive_queue: int) -> Handle:
         """Return the handle that counts after its time was changed."""

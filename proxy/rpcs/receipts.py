@@ -104,6 +104,7 @@ class Receipts:
         """Give a message up: it goes to the group's dead letters."""
         group, topic = validation.group_of(request.group), validation.topic_of(request.topic)
         async with self._settling(caller, request.receipt_handle) as handle:
+            await self._check_place(group, topic, handle)
             await self.give_up(group, topic, handle, request.message_id)
         return v2.ForwardMessageToDeadLetterQueueResponse(status=status(v2.OK, "0"))
 
@@ -141,17 +142,28 @@ class Receipts:
         ext = answer.ext or {}
         return handle.changed(int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"]))
 
+    async def _check_place(self, group: str, topic: str, handle: Handle) -> None:
+        """Refuse a handle whose position in the log is that of another message. Raises :class:`ProxyError` (40013).
+
+        Differs: the reference takes whatever stands there, of any topic, for the message.
+        """
+        place = handle.commit_log_offset
+        if place is None:
+            raise ProxyError(v2.INVALID_RECEIPT_HANDLE, "commit log offset is empty: send the handle that came with it")
+        found = await self._ask(handle, topic, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place})
+        if not handle.is_of(bytes(found.body), group, topic):
+            why = f"another message stands at {place} of the log: send the handle that came with it"
+            raise ProxyError(v2.INVALID_RECEIPT_HANDLE, why)
+
     async def give_up(self, group: str, topic: str, handle: Handle, message_id: str) -> None:
         """Put a copy of a message to the dead letters and acknowledge it. Raises :class:`ProxyError`.
 
         Args:
             group: that received it.
             topic: of the message.
-            handle: of its receipt.
+            handle: of its receipt, which says where it is.
             message_id: of the message.
         """
-        if handle.commit_log_offset is None:
-            raise ProxyError(v2.INVALID_RECEIPT_HANDLE, "commit log offset is empty: send the handle that came with it")
         fields: dict[str, object] = {
             "offset": handle.commit_log_offset,
             "group": group,

@@ -224,20 +224,23 @@ def test_a_time_of_zero_gives_a_message_back_at_once_and_its_old_handle_is_no_er
     play(test)
 
 
-def test_a_handle_that_does_not_say_where_its_message_is_cannot_be_given_up() -> None:
+def test_a_handle_that_says_not_or_falsely_where_its_message_is_cannot_be_given_up() -> None:
     async def test(rig: Rig) -> None:
         await rig.user.consume(GROUP, "Normal")
         await rig.user.receive(GROUP, "Normal")
+        await rig.user.send(message("Fifo", b"not for this group", message_group="g"))
         await rig.user.send(message("Normal"))
         _, (got,) = await rig.user.receive(GROUP, "Normal")
-        request = v2.ForwardMessageToDeadLetterQueueRequest(
-            group=resource(GROUP), topic=resource("Normal"), message_id="m1"
-        )
-        request.receipt_handle = got.system_properties.receipt_handle.rpartition(" ")[0]
-        rpc = "ForwardMessageToDeadLetterQueue"
-        answer = await rig.user.ask(rpc, request, v2.ForwardMessageToDeadLetterQueueResponse)
-        assert v2.INVALID_RECEIPT_HANDLE == answer.status.code
+        receipt = got.system_properties.receipt_handle.rpartition(" ")[0]
         broker = next(iter(rig.cluster.brokers("c1").values()))
+        elsewhere = broker.store.min_physical_offset
+        for forged in (receipt, f"{receipt} {elsewhere}"):
+            request = v2.ForwardMessageToDeadLetterQueueRequest(
+                group=resource(GROUP), topic=resource("Normal"), message_id="m1", receipt_handle=forged
+            )
+            rpc = "ForwardMessageToDeadLetterQueue"
+            answer = await rig.user.ask(rpc, request, v2.ForwardMessageToDeadLetterQueueResponse)
+            assert v2.INVALID_RECEIPT_HANDLE == answer.status.code
         assert 0 == broker.store.max_queue_offset(f"%DLQ%{GROUP}", 0)
 
     play(test)
