@@ -100,7 +100,7 @@ class Side:
         trio.run(partial(make_topics, self.cluster.namesrv, self.cluster.broker_address))
 
     def start_proxy(self) -> int:
-        """Starts the proxy; returns the ms until a client that was waiting had its first send acknowledged."""
+        """Starts the proxy; returns the ms until a client that was waiting, warm, had its first send acknowledged."""
         folder = self.cluster.folder / "proxy"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "rmq-proxy.json"
