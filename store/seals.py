@@ -3,6 +3,9 @@
 It is twenty bytes at the end of the properties: the name ``__CRC32#``, 0x01, ten digits with the least significant
 first, and 0x02. It covers every byte of the record before it, so that rot in head, topic or properties is found, too
 (CommitLog.java, UtilAll.java).
+
+What looks like a seal may be none: a reference that does not seal stores what a client or a delayed message brings, the
+seal of another record for example. So one that is wrong says something only among records whose seals are right.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from understudy.format.record import CRC_MASK
 NAME = b"__CRC32#\x01"
 SEAL_BYTES = 20
 _DIGITS = 10
-_NAME_ENDS = len(NAME) - SEAL_BYTES - 1
+_SEAL_NAMED = len(NAME) - SEAL_BYTES
 _END = b"\x02"
 #: What a seal begins with; who finds it where a seal would begin looks closer.
 SEAL_BEGINS = NAME[0]
@@ -43,21 +46,31 @@ def seal(*parts: bytes | memoryview) -> bytes:
     return NAME + digits.encode() + _END
 
 
+def is_sealed(record: memoryview) -> bool:
+    """Whether a record has a seal, and is what that was made for."""
+    return record[-SEAL_BYTES:_SEAL_NAMED] == NAME and seal(record[:-SEAL_BYTES]) == record[-SEAL_BYTES:]
+
+
+def bears_seal(record: memoryview) -> bool:
+    """Whether a record has a seal, be it that of another one."""
+    return record[-SEAL_BYTES:_SEAL_NAMED] == NAME
+
+
 def may_be_sealed(properties: bytes) -> bool:
     """Whether :func:`is_as_sealed` has something to look at; a quick answer for the many records without a seal."""
     return len(properties) >= SEAL_BYTES and (
-        properties[-SEAL_BYTES] == SEAL_BEGINS or properties[_NAME_ENDS] == NAME[-1]
+        properties[-SEAL_BYTES] == SEAL_BEGINS or properties[_SEAL_NAMED - 1] == NAME[-1]
     )
 
 
 def is_as_sealed(record: memoryview, properties: bytes) -> bool:
-    """Whether a record has no seal, or is what its seal was made for.
+    """Whether a record has no seal, or is what its seal was made for; what is wrong may be that of another record.
 
     Args:
         record: all of its bytes.
         properties: those at its end.
     """
-    name = properties[-SEAL_BYTES : len(NAME) - SEAL_BYTES]
+    name = properties[-SEAL_BYTES:_SEAL_NAMED]
     if name != NAME and not ((name[:1] == NAME[:1] or name[-1:] == NAME[-1:]) and _is_nearly(name)):
         return True
     return seal(record[:-SEAL_BYTES]) == properties[-SEAL_BYTES:]

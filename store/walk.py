@@ -1,9 +1,9 @@
 """Walk the records of the log forward, around damage.
 
 A record counts only when it is whole: its lengths add up, it says its own physical offset, its body has its checksum
-and its properties were not zeroed. (The reference does not look at the last two of these outside the body.) Where a
-record is damaged, the walk looks for the next whole one; what lies between is a *hole*. When nothing whole follows, the
-log ends there.
+and its properties were not zeroed; a seal that is wrong counts among sealed records only. (The reference does not look
+at properties.) Where a record is damaged, the walk looks for the next whole one; what lies between is a *hole*. When
+nothing whole follows, the log ends there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from understudy.format.record import (
     MAGIC_V2,
     STORE_TIME_AT,
 )
-from understudy.store.seals import is_as_sealed
+from understudy.store.seals import bears_seal, is_as_sealed, is_sealed
 from understudy.store.segments import Segment, Segments
 
 #: How far after damage a whole record is looked for. Data that was not synced when the power went is at most what
@@ -33,6 +33,8 @@ SEARCH_BYTES = 64 << 20
 _SEARCH_STEP_BYTES = 1 << 20
 #: Topic of the rolled back transactions that take the place of damage.
 VOID_TOPIC = b"DAMAGED"
+#: Records behind one with a wrong seal that are asked whether they were sealed.
+_NEIGHBOURS_MAX = 8
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
@@ -52,7 +54,7 @@ class RecordHead(NamedTuple):
     properties: bytes
 
 
-def parse(view: memoryview, at: int, base: int, check_crc: bool = True) -> RecordHead | None:
+def parse(view: memoryview, at: int, base: int, check_crc: bool = True, before: int = -1) -> RecordHead | None:
     """Return the record at byte *at* of the file that starts at *base*; None when there is no whole one.
 
     Args:
@@ -60,6 +62,7 @@ def parse(view: memoryview, at: int, base: int, check_crc: bool = True) -> Recor
         at: byte of the file where the record begins.
         base: byte of the log where the file begins.
         check_crc: whether the body is compared with its checksum, too, and a sealed record with its seal.
+        before: byte of the file where the record before it begins, -1 if that is not known.
     """
     # Kept flat: a start after a crash runs this for every record since the last mark.
     left = len(view) - at
@@ -89,10 +92,30 @@ def parse(view: memoryview, at: int, base: int, check_crc: bool = True) -> Recor
         return None
     topic = bytes(view[topic_at : properties_at - 2])
     properties = bytes(view[properties_at:end])
-    if check_crc and not is_as_sealed(view[at:end], properties):
+    if check_crc and not is_as_sealed(view[at:end], properties) and _is_among_sealed(view, before, at, end, base):
         return None
     store_ms: int = _LONG.unpack_from(view, at + STORE_TIME_AT[hosts])[0]
     return RecordHead(physical, size, queue_id, queue_offset, sys_flag, store_ms, topic, properties)
+
+
+def _is_among_sealed(view: memoryview, before: int, at: int, end: int, base: int) -> bool:
+    """Whether the records beside the one from byte *at* to *end* were sealed, hence that one, too.
+
+    Those behind it tell, and the one before it, if that is known, only where nothing follows: it may be the last one
+    of a time in which records were sealed.
+    """
+    position = end
+    for _ in range(_NEIGHBOURS_MAX):
+        head = parse(view, position, base, check_crc=False)
+        if head is None:
+            break
+        record = view[position : position + head.size_bytes]
+        if not bears_seal(record):
+            return False
+        if is_sealed(record):
+            return True
+        position += head.size_bytes
+    return position == end and before >= 0 and is_sealed(view[before:at])
 
 
 def has_lost_pages(head: RecordHead, power_lost: bool) -> bool:
@@ -154,11 +177,12 @@ class Walk:
         segment = self._segments.find(self.end)
         while segment is not None:
             view = self._segments.view(segment)
-            at = self.end - segment.start
+            at, before = self.end - segment.start, -1
             while True:
-                head = parse(view, at, segment.start, self._check_crc)
+                head = parse(view, at, segment.start, self._check_crc, before)
                 if head is None or has_lost_pages(head, self._power_lost):
                     break
+                before = at
                 at += head.size_bytes
                 self.end = segment.start + at
                 self.store_ms = head.store_ms
