@@ -198,11 +198,11 @@ class IndexFile:
         seconds = (store_ms - self.begin_ms) // 1000 if self.begin_ms > 0 else 0
         return min(max(seconds, 0), SECONDS_MAX)
 
-    def mend_header(self, store_ms: Callable[[int], int | None], *, newest: bool) -> bool:
+    def mend_header(self, store_ms: Callable[[int, int], int | None], *, newest: bool) -> bool:
         """Take the header from the entries where it does not fit them, and tell whether that was so.
 
         Args:
-            store_ms: returns the store time of the record at a physical offset, if it is there.
+            store_ms: returns the store time of the record with a hash at a physical offset, if it is there.
             newest: the file is still written to, and knows its end; any other one is full.
         """
         before = (self.count, self.begin_offset, self.end_offset, self.begin_ms, self.end_ms)
@@ -210,8 +210,8 @@ class IndexFile:
             self.count = self._geometry.capacity
         if not 1 < self.count <= self._geometry.capacity:
             return False
-        begin, end = self.entry(1)[1], self.entry(self.count - 1)[1]
-        begin_ms, end_ms = store_ms(begin), store_ms(end)
+        (first, begin, _, _), (last, end, _, _) = self.entry(1), self.entry(self.count - 1)
+        begin_ms, end_ms = store_ms(first, begin), store_ms(last, end)
         if begin_ms is not None:
             self.begin_offset, self.begin_ms = begin, begin_ms
         if end_ms is not None and not newest:

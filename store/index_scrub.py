@@ -2,7 +2,8 @@
 
 Entries stand in the order of the log, so both are walked together. An entry that differs from its record has rotted, or
 the record has: the chain of its slot tells, for an entry that still stands in the chain of its hash is as it was
-written. Whatever of the index has rotted is written anew.
+written. If that says the store time of the record, too, the record has rotted. Whatever of the index has rotted is
+written anew.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ class IndexScrub:
             if unsigned in expected:
                 continue
             if file.is_linked(number):
-                return False
+                if number > 1 and file.entry(number)[2] == file.seconds_of(head.store_ms):
+                    return False
+                continue  # of another record, which lay there before the log was cut: a reference leaves such entries
             if missing:
                 self._mend(file, number, (missing.pop(0), *file.entry(number)[1:]))
         for place in range(len(missing)):  # not all of them are there in stores of older versions
@@ -96,7 +99,7 @@ class IndexScrub:
             entries = self._entries_of(physical)
         for file, number in entries:
             unsigned, _, seconds, older = file.entry(number)
-            if number > 1 and seconds != file.seconds_of(head.store_ms):
+            if number > 1 and unsigned in expected and seconds != file.seconds_of(head.store_ms):
                 self._mend(file, number, (unsigned, physical, file.seconds_of(head.store_ms), older))
         if entries:
             self._file, self._next = entries[-1][0], entries[-1][1] + 1
@@ -124,12 +127,14 @@ class IndexScrub:
 
     def _is_of(self, physical: int, unsigned: int) -> bool:
         """Whether a whole record begins at *physical* and stands under that hash."""
-        head = self._core.log.parse_at(physical, check_crc=False) if physical >= 0 else None
-        return head is not None and unsigned in map(index_hash, self._dispatcher.hashes(head))
+        return self._store_ms(unsigned, physical) is not None
 
-    def _store_ms(self, physical: int) -> int | None:
+    def _store_ms(self, unsigned: int, physical: int) -> int | None:
+        """Return the store time of the record at *physical*, if that stands under the hash *unsigned*."""
         head = self._core.log.parse_at(physical, check_crc=False) if physical >= 0 else None
-        return None if head is None else head.store_ms
+        return (
+            head.store_ms if head is not None and unsigned in map(index_hash, self._dispatcher.hashes(head)) else None
+        )
 
     def _mend(self, file: IndexFile, number: int, entry: tuple[int, int, int, int]) -> None:
         file.write_entry(number, entry)

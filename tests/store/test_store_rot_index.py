@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 from golden_stores import NAMES, manifest, opened, unpack
-from store_fixtures import disk_of, put, records_of, running_store, simulated_world, small_config
+from store_fixtures import disk_of, lose_end, put, records_of, running_store, simulated_world, small_config
 from test_store_rot import rot
 from test_store_rot_outside_bodies import TOPIC, change, under_key
 
@@ -150,3 +151,30 @@ async def test_an_index_of_a_version_that_entered_no_tags_is_right(autojump_cloc
     async with running_store(world) as store:
         assert ([], False) == await scrubbed(store)
         assert (list(range(COUNT)), COUNT) == (by_key(store), len(everything(store)))
+
+
+async def test_entries_of_what_a_log_held_before_it_was_cut_say_nothing(autojump_clock: object) -> None:
+    # given a store that a reference has cut, as the copy of another master: entries of what lay there stay in its index
+    world = simulated_world()
+    places = await filled(world)
+    disk = disk_of(world)
+    former = {name: disk.read(f"/store/index/{name}") for name in disk.listdir("/store/index")}
+    lose_end(world, places[VICTIM])
+    await trio.sleep(60)
+    async with running_store(world) as store:
+        for number in range(VICTIM, COUNT):
+            names = {"KEYS": f"abc{number}", "TAGS": f"t{number % 3}", "UNIQ_KEY": f"{number:032X}"[::-1]}
+            assert places[number] == put(store, TOPIC, b"body%02d" % number, 0, **names).physical_offset
+        put(store, TOPIC, b"body", 0)
+    for name in disk.listdir("/store/index"):
+        disk.remove(f"/store/index/{name}")
+    for name, content in former.items():
+        with closing(disk.open(f"/store/index/{name}")) as file:
+            file.write_at(0, content)
+    disk.remove("/store/recovery.mark")
+    # then nobody takes a message of today for another one, nor does the second scrub
+    async with running_store(world) as store:
+        for _ in range(2):
+            damage, _ = await scrubbed(store)
+            assert damage == []
+            assert list(range(COUNT)) == everything(store)
