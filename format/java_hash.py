@@ -5,6 +5,7 @@ A hash is ``h = 31 * h + unit`` over the UTF-16 units of a text, modulo 2 ** 32,
 
 from __future__ import annotations
 
+import codecs
 from operator import mul
 
 _MASK = 0xFFFFFFFF
@@ -12,6 +13,19 @@ _POWERS_LENGTH = 256
 #: 31 ** (n - 1), ..., 31 ** 0 modulo 2 ** 32, for a vectorised polynomial over the last n characters.
 _POWERS = tuple(pow(31, _POWERS_LENGTH - 1 - i, 1 << 32) for i in range(_POWERS_LENGTH))
 POWERS_OF_LENGTH = tuple(_POWERS[_POWERS_LENGTH - n :] for n in range(_POWERS_LENGTH + 1))
+
+
+def _replaced_as_java(error: UnicodeError) -> tuple[str, int]:
+    """Return what stands for bytes that are no UTF-8: of half a surrogate pair, Java makes one unit and not three."""
+    assert isinstance(error, UnicodeDecodeError)
+    text, at, end = error.object, error.start, error.end
+    if text[at] == 0xED and 0xA0 <= int.from_bytes(text[at + 1 : at + 2], "big") <= 0xBF:
+        end = at + 3 if 0x80 <= int.from_bytes(text[at + 2 : at + 3], "big") <= 0xBF else at + 2
+    return "\ufffd", end
+
+
+_AS_JAVA = "understudy-java"
+codecs.register_error(_AS_JAVA, _replaced_as_java)
 
 
 def unsigned_hash(text: bytes, seed: int = 0) -> int:
@@ -23,7 +37,7 @@ def unsigned_hash(text: bytes, seed: int = 0) -> int:
     """
     if text.isascii():
         return _hash_units(text, seed)
-    return _hash_units(_units(text.decode("utf-8", "replace")), seed)
+    return _hash_units(_units(text.decode("utf-8", _AS_JAVA)), seed)
 
 
 def java_hash(text: str) -> int:
