@@ -82,6 +82,15 @@ class BrokerRequests:
         address = required(command, "brokerAddr")
         timeout_ms = optional_int(command, "heartbeatTimeoutMillis")
         body: RegistrationBody = body_of(command, _read_registration)
+        settings = self._settings.current
+        if self._table.full_for(cluster, name, address):
+            self._say("registration refused, there are too many brokers", broker=name, address=address)
+            remark = f"register broker failed: {len(self._table.live)} brokers are registered here, in {MOST_BROKERS} "
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"{remark}groups and clusters at most; stop some first", {})
+        topics, mappings = self._table.topics.fitting(name, body.topics, body.mappings)
+        left_out = len(body.topics) - len(topics) + len(body.mappings) - len(mappings)
+        if left_out:
+            self._say("topics of a registration are left out, there are too many", broker=name, left_out=left_out)
         event = Registration(
             cluster,
             name,
@@ -92,18 +101,10 @@ class BrokerRequests:
             timeout_ms,
             optional_bool(command, "enableActingMaster"),
             body.version,
-            body.topics,
-            body.mappings,
+            topics,
+            tuple(mappings),
             body.filter_servers,
         )
-        settings = self._settings.current
-        if self._table.full_for(cluster, name, address):
-            self._say("registration refused, there are too many brokers", broker=name, address=address)
-            remark = f"register broker failed: {len(self._table.live)} brokers are registered here, in {MOST_BROKERS} "
-            raise CommandError(ResponseCode.SYSTEM_ERROR, f"{remark}groups and clusters at most; stop some first", {})
-        if not self._table.topics.has_room(name, body.topics, body.mappings):
-            self._say("registration refused, there are too many topics", broker=name, topics=len(body.topics))
-            raise CommandError(ResponseCode.SYSTEM_ERROR, f"register broker failed: {_NO_ROOM}", {})
         known = (cluster, address) in self._table.live
         result = self._table.register(
             event,
@@ -132,7 +133,8 @@ class BrokerRequests:
         if result.master_address is not None:
             ext["masterAddr"] = result.master_address
         order = self._key_values.namespace(ORDER_TOPICS) if settings.return_order_topic_config_to_broker else None
-        return response(command, 0, None, ext, b"" if order is None else bodies.key_values(order))
+        told = f"{left_out} topics are left out: {_NO_ROOM}" if left_out else None
+        return response(command, 0, told, ext, b"" if order is None else bodies.key_values(order))
 
     def _log(self, event: Registration, result: RegistrationResult, known: bool) -> None:
         if result.owner is not None:
@@ -240,7 +242,7 @@ class BrokerRequests:
                 raise CommandError(ResponseCode.NO_PERMISSION, f"broker {name} is registered from another host")
         if topic:
             for name in {each.broker_name for each in queues} & self._table.groups.keys():
-                if not self._table.topics.has_room(name, [topic]):
+                if not self._table.topics.has_room(name, topic):
                     self._say("topic refused, there are too many", broker=name, topic=topic)
                     raise CommandError(ResponseCode.SYSTEM_BUSY, _NO_ROOM)
             self._table.topics.register(topic, queues, self._table.groups)

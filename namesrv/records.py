@@ -8,6 +8,8 @@ addresses and liveness in two tables and removes by address alone, so that a lat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 import msgspec
 
@@ -138,7 +140,7 @@ class Registration:
     timeout_ms: int | None = None
     acting: bool | None = None
     version: DataVersion = NO_VERSION
-    topics: dict[str, QueueData] = attrs.field(factory=dict)
+    topics: Mapping[str, QueueData] = attrs.field(factory=dict)
     mappings: tuple[MappingInfo, ...] = ()
     filter_servers: tuple[str, ...] | None = None
 

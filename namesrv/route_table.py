@@ -261,13 +261,14 @@ class RouteTable:
             host: of the peer.
 
         Returns:
-            Whether *version* differs from the registered one, and the registered one.
+            Whether the topics should come again: *version* differs from the registered one, or some were left out; and
+            the registered one.
         """
         member = self.live.get(key)
         if member is None:
             return True, None
         self.heartbeat(key, connection, now_ms, host=host)
-        return member.version != version, member.version
+        return member.version != version or member.name in self.topics.lacking, member.version
 
     def next_deadline_ms(self) -> int | None:
         """Return the monotonic time at which the next member falls silent for too long, or ``None``."""

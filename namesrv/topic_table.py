@@ -5,7 +5,7 @@ Laws: a topic exists only while some group has queues for it; ``revision`` moves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -36,25 +36,60 @@ class TopicTable:
             need it to tell which queues are away.
         revision: number of changes so far.
         kept: memory that all broker groups share; a group that has more than is free for all others gets no more.
+        lacking: groups of which topics were left out because there was no room; they should register again.
     """
 
     queues: dict[str, dict[str, QueueData]] = attrs.field(factory=dict)
     mappings: dict[str, dict[str, MappingInfo]] = attrs.field(factory=dict)
     revision: int = 0
     kept: Budget = attrs.field(factory=partial(Budget, UNLIMITED))
+    lacking: set[str] = attrs.field(factory=set)
 
-    def has_room(self, group_name: str, topics: Iterable[str], mappings: Iterable[MappingInfo] = ()) -> bool:
-        """Whether one group may have queues for *topics*, and these mappings, besides those it has."""
-        topics, mappings = list(topics), list(mappings)
-        if not mappings and self.kept.allows(group_name, len(topics) * _AMPLE_BYTES):
-            return True  # as nearly always; a registration may have 100,000
-        more = sum(_row_bytes(topic, group_name) for topic in topics if not self.has(topic, group_name))
-        for mapping in mappings:
-            if group_name not in self.mappings.get(mapping.topic, ()):
-                more += _mapping_bytes(mapping)
-        allowed = not more or self.kept.allows(group_name, more)
+    def has_room(self, group_name: str, topic: str) -> bool:
+        """Whether one group may have queues for *topic*."""
+        allowed = self.has(topic, group_name) or self.kept.allows(group_name, _row_bytes(topic, group_name))
         self.kept.refused += not allowed
         return allowed
+
+    def fitting(
+        self, group_name: str, topics: Mapping[str, QueueData], mappings: Sequence[MappingInfo]
+    ) -> tuple[Mapping[str, QueueData], Sequence[MappingInfo]]:
+        """Return those of a registration's topics and mappings for which there is room: known ones, and some more.
+
+        What is left out does not keep its group from being found. It is noted in :attr:`lacking`.
+
+        Args:
+            group_name: whose they are.
+            topics: queues by topic.
+            mappings: of static topics.
+        """
+        if not mappings and self.kept.allows(group_name, len(topics) * _AMPLE_BYTES):
+            if len(topics) != 1:  # a change of one topic is no word on all others
+                self.lacking.discard(group_name)
+            return topics, mappings  # as nearly always; a registration may have 100,000
+        more, left_out = 0, set()
+        for topic in topics:
+            if not self.has(topic, group_name):
+                size = _row_bytes(topic, group_name)
+                if self.kept.allows(group_name, more + size):
+                    more += size
+                else:
+                    left_out.add(topic)
+        fitting = []
+        for mapping in mappings:
+            before = self.mappings.get(mapping.topic, {}).get(group_name)
+            size = _mapping_bytes(mapping) - (_mapping_bytes(before) if before is not None else 0)
+            if size <= 0 or self.kept.allows(group_name, more + size):
+                more += size
+                fitting.append(mapping)
+        if left_out or len(fitting) < len(mappings):
+            self.kept.refused += 1
+            self.lacking.add(group_name)
+        elif len(topics) != 1:
+            self.lacking.discard(group_name)
+        if not left_out:
+            return topics, fitting
+        return {topic: queues for topic, queues in topics.items() if topic not in left_out}, fitting
 
     def has(self, topic: str, group_name: str) -> bool:
         """Return whether *topic* has queues on *group_name*."""
@@ -142,6 +177,7 @@ class TopicTable:
         """Drop the queues of *removed* groups and take the write permission from *read_only* ones, in one pass."""
         if not removed and not read_only:
             return
+        self.lacking.difference_update(removed)
         for topic in list(self.queues):
             by_group = self.queues[topic]
             for name in list(by_group):

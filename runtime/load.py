@@ -32,7 +32,7 @@ DEFAULT_MEMORY_BYTES = 8 << 30
 
 OUTGOING_PART, INCOMING_PART, PARKED_PART = 16, 16, 32
 """Parts of the process's memory that may wait: answers for slow readers, requests not yet begun, parked ones."""
-KEPT_PART = 32
+KEPT_PART = 8
 """Part of it for what is kept of peers beyond their connections: locks of a broker, topics of a name server."""
 
 __all__ = ["DEFAULT_MEMORY_BYTES", "NEWCOMERS", "SMALL_BYTES", "Budget", "Load", "Totals"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import trio
 from namesrv_wire import Peer, config_in, connected, running
 
 from understudy.format.data_version import DataVersion
-from understudy.namesrv.records import QueueData, Registration
+from understudy.namesrv.records import MappingInfo, QueueData, Registration
 from understudy.namesrv.route_table import RouteTable
 from understudy.namesrv.server import NameServer
 from understudy.namesrv.trust import SILENCE_MS
@@ -124,6 +125,13 @@ async def test_a_peer_on_another_host_is_told_why_and_the_route_stays(tmp_path: 
             assert (await again.ask(104, {**off, "brokerAddr": "10.0.0.1:20911"})).code == 0
 
 
+async def changed(broker: Peer, address: str, counter: int = 5) -> str:
+    """Ask whether topics should be registered again."""
+    ext = {"clusterName": "C", "brokerAddr": address, "brokerName": "any", "brokerId": "0"}
+    body = {"counter": counter, "stateVersion": 0, "timestamp": 5}
+    return ((await broker.ask(322, ext, json.dumps(body).encode())).ext or {})["changed"]
+
+
 async def test_topics_take_no_more_memory_than_is_free_for_all_others(tmp_path: Path) -> None:
     async with running(config_in(tmp_path)) as server, connected(server) as broker:
         kept = server.table.topics.kept
@@ -137,13 +145,25 @@ async def test_topics_take_no_more_memory_than_is_free_for_all_others(tmp_path: 
         assert codes == sorted(codes)
         held = kept.held_by("a")
         assert (1 << 19) * 0.99 < held <= 1 << 19
-        # then a registration brings it no more either, and what it has it keeps
+        # then a registration brings it no more either, but is one: what it had stays, and it is found
         more = await broker.register("a", 0, "10.0.0.1:10911", {"T": 6, "U": 6, "another": 6}, version=(0, 5, 5))
-        assert (1, held) == (more.code, kept.held_by("a"))
-        assert "keptForPeersBytes" in (more.remark or "")
+        assert (0, held) == (more.code, kept.held_by("a"))
+        assert "1 topics are left out" in (more.remark or "") and "keptForPeersBytes" in (more.remark or "")
+        assert server.table.topics.has("U", "a") and not server.table.topics.has("another", "a")
+        # so is that of a group that comes with too many at once, as after a restart of the name server
+        many = {f"many {number}": 6 for number in range(3_000)}
+        first = await broker.register("c", 0, "10.0.0.3:10911", many)
+        assert (0, True) == (first.code, "topics are left out" in (first.remark or ""))
+        assert 100 < sum(server.table.topics.has(topic, "c") for topic in many) < 3_000
+        # and both are asked for their topics again, until they have room
+        assert ["true", "false"] == [
+            await changed(broker, "10.0.0.1:10911"),
+            await changed(broker, "10.0.0.2:10911", 1),
+        ]
         assert (
             await broker.register("a", 0, "10.0.0.1:10911", {"T": 6, "U": 6, "topic 1": 6}, version=(0, 6, 5))
         ).code == 0
+        assert "false" == await changed(broker, "10.0.0.1:10911", 6)
         # and others have room
         assert (
             await broker.register("b", 0, "10.0.0.2:10911", {"T": 6, "U": 6, "another": 6}, version=(0, 5, 5))
@@ -155,3 +175,19 @@ async def test_topics_take_no_more_memory_than_is_free_for_all_others(tmp_path: 
         assert (
             await broker.register("a", 0, "10.0.0.1:10911", {"T": 6, "U": 6, "another": 6}, version=(0, 7, 5))
         ).code == 0
+
+
+def test_a_mapping_that_grows_counts_as_a_new_one_does() -> None:
+    topics = RouteTable().topics
+    topics.kept.limit = 1 << 20
+    small, large, huge = (
+        MappingInfo("T", "a", "", 1, count, False, tuple((each, each) for each in range(count)))
+        for count in (4, 999, 99_999)
+    )
+    for mapping, expected in ((small, small), (huge, small), (large, large), (huge, large), (small, small)):
+        _, fitting = topics.fitting("a", {}, [mapping])
+        assert [mapping] * (mapping is expected) == list(fitting)
+        for each in fitting:
+            topics.put_mapping(each)
+        assert {"a": expected} == topics.mappings["T"]
+    assert topics.lacking == set()

@@ -372,8 +372,8 @@ def test_the_totals_are_parts_of_the_memory_unless_settings_say_otherwise(settin
         load.limit(with_values(settings(), parse_properties(text), "server.conf"))
         return load.outgoing.limit, load.incoming.limit, load.parked.limit, load.kept.limit
 
-    assert (64 << 20, 64 << 20, 32 << 20, 32 << 20) == limits("")
-    assert (1000, 64 << 20, 32 << 20, 32 << 20) == limits("waitingOutgoingBytes=1000\n")
+    assert (64 << 20, 64 << 20, 32 << 20, 128 << 20) == limits("")
+    assert (1000, 64 << 20, 32 << 20, 128 << 20) == limits("waitingOutgoingBytes=1000\n")
     text = f"waitingOutgoingBytes=1\nwaitingIncomingBytes=2\nwaitingParkedBytes={3 << 40}\nkeptForPeersBytes=4\n"
     assert (1, 2, 3 << 40, 4) == limits(text)
     with pytest.raises(ConfigError, match="waitingParkedBytes=0: expected bytes from 1 to"):
