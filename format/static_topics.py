@@ -21,6 +21,8 @@ from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 
 GLOBAL_SCOPE = "__global__"
 UNDECIDED = -1
+OFFSET_MAX = 1 << 61
+"""Of an item; the sum of some is a 64-bit number still."""
 LOGICAL_BROKER_PREFIX = "__syslo__"
 """Begins the name under which clients know the queues of a static topic, in the place of a broker's."""
 
@@ -239,6 +241,8 @@ def check_items(items: Sequence[MappingItem]) -> None:
     for item in items:
         if item.start_offset < 0 or item.generation < 0 or item.queue_id < 0:
             raise MappingError("generation, queue id and start offset of an item must not be negative")
+        if max(item.logic_offset, item.start_offset, item.end_offset) > OFFSET_MAX:
+            raise MappingError(f"an offset of an item is greater than {OFFSET_MAX}")
         if item.end_offset != -1 and item.end_offset < item.start_offset:
             raise MappingError("an item ends before it starts")
     for before, after in pairwise(items):

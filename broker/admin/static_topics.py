@@ -5,6 +5,7 @@ Source: AdminBrokerProcessor.java (updateAndCreateStaticTopic), TopicQueueMappin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,7 +13,7 @@ import attrs
 from understudy.broker.admin.topic_changes import TopicGuard, TopicSaves, check_row
 from understudy.broker.catalog import Catalog
 from understudy.broker.identity import Identity
-from understudy.broker.topics import SINGLE_TAG, TopicConfig
+from understudy.broker.topics import QUEUE_LIMIT, SINGLE_TAG, TopicConfig
 from understudy.format.json_dialect import JsonError
 from understudy.format.static_topics import MappingError, TopicMapping, successor
 from understudy.remoting.bodies import json_of
@@ -24,6 +25,9 @@ from understudy.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
+
+ITEMS_MAX = 20_000
+"""Pieces of all logical queues of a topic that one group may know of: they are read, saved and copied as one."""
 
 
 @attrs.frozen
@@ -89,7 +93,9 @@ class StaticTopicChanges:
         """Return the mapping that the topic will have. Raises :class:`CommandError`."""
         own = self._parts.identity.name
         try:
-            asked = TopicMapping.from_json(json_of(command), row.name)
+            value = json_of(command)
+            _check_size(value)
+            asked = TopicMapping.from_json(value, row.name)
             if asked.topic != row.name or asked.broker_name != own:
                 raise MappingError(
                     f"a mapping of {asked.topic} for {asked.broker_name} is none of {row.name} for {own}"
@@ -104,8 +110,24 @@ class StaticTopicChanges:
         return mapping
 
 
+def _check_size(value: object) -> None:
+    """Check, before it is understood, that a mapping is not too large. Raises :class:`MappingError`."""
+    hosted = value.get("hostedQueues") if isinstance(value, Mapping) else None
+    chains = hosted.values() if isinstance(hosted, Mapping) else ()
+    if sum(len(items) if isinstance(items, list) else 1 for items in chains) > ITEMS_MAX:
+        raise MappingError(f"the logical queues of a mapping have {ITEMS_MAX} items at most")
+
+
 def _check_queues(mapping: TopicMapping, row: TopicConfig) -> None:
-    """Check that the topic has the queues that the mapping leads here. Raises :class:`MappingError`."""
+    """Check that the topic has the queues that the mapping leads here, and no others. Raises :class:`MappingError`.
+
+    Differs because the reference takes any number of logical queues, for each of which its clients keep an object.
+    """
+    if mapping.total_queues > QUEUE_LIMIT:
+        raise MappingError(f"a topic has {QUEUE_LIMIT} logical queues at most, not {mapping.total_queues}")
+    beyond = max(mapping.queues, default=-1)
+    if beyond >= mapping.total_queues:
+        raise MappingError(f"there is no logical queue {beyond}, {row.name} has {mapping.total_queues} of them")
     for global_id, item in mapping.led.items():
         if item.queue_id >= min(row.read_queue_nums, row.write_queue_nums):
             raise MappingError(

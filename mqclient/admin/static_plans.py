@@ -140,7 +140,7 @@ def chains_of(topic: str, brokers: Brokers) -> dict[int, Items]:
             check_items(each.mapping.queues[global_id])
             chains[global_id] = each.mapping.queues[global_id]
     total = max((mapping.total_queues for mapping in mappings), default=0)
-    if sorted(chains) != list(range(total)):
+    if len(chains) != total or any(not 0 <= global_id < total for global_id in chains):
         raise MappingError(f"{topic} has {total} queues, but these are led by a broker: {sorted(chains)}")
     check_apart(chains.items())
     for items in chains.values():

@@ -9,6 +9,7 @@ from hypothesis import strategies as some
 
 from understudy.format.json_dialect import loads
 from understudy.format.static_topics import (
+    OFFSET_MAX,
     Items,
     MappingError,
     MappingItem,
@@ -109,6 +110,9 @@ SECOND = MappingItem(1, 0, "b", 10_000)
         ((attrs.evolve(FIRST, end_offset=10_000), SECOND), "logical offsets"),
         ((attrs.evolve(FIRST, start_offset=5, end_offset=4),), "ends before"),
         ((attrs.evolve(FIRST, queue_id=-1),), "negative"),
+        ((attrs.evolve(FIRST, logic_offset=OFFSET_MAX + 1),), "greater than"),
+        ((attrs.evolve(FIRST, start_offset=OFFSET_MAX + 1),), "greater than"),
+        ((attrs.evolve(FIRST, end_offset=OFFSET_MAX + 1),), "greater than"),
     ],
 )
 def test_a_chain_that_cannot_be_is_refused(items: Items, why: str) -> None:

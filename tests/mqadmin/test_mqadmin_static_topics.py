@@ -11,6 +11,7 @@ import trio
 from mqadmin_rig import shell
 from static_rig import TOPIC, Client, open_groups, run
 
+from understudy.broker.admin.static_topics import ITEMS_MAX
 from understudy.format.json_dialect import dumps, loads
 from understudy.mqadmin.command import CommandFailedError
 from understudy.mqclient.admin import static_topics
@@ -342,6 +343,12 @@ def test_a_mapping_that_contradicts_what_a_broker_has_changes_nothing() -> None:
                     "another one",
                 ),
                 ({"hostedQueues": 7}, "hostedQueues"),
+                # clients keep an object for each of them
+                ({"totalQueues": (1 << 31) - 1}, "65535 logical queues at most"),
+                ({"hostedQueues": {**body["hostedQueues"], "7": [{"bname": "broker-b"}]}}, "no logical queue 7"),
+                ({"hostedQueues": {"0": [{}] * (ITEMS_MAX + 1)}}, "20000 items at most"),
+                ({"hostedQueues": dict.fromkeys(map(str, range(ITEMS_MAX + 1)), 1)}, "20000 items at most"),
+                ({"hostedQueues": {"0": [{"bname": "broker-a", "logicOffset": 1 << 62}]}}, "greater than"),
             ):
                 command = request(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields, dumps({**body, **change}))
                 answer = await client.invoke(broker.identity.address, command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -110,6 +111,12 @@ def test_brokers_that_do_not_agree_are_named() -> None:
     without = {"a": known["a"]}
     with pytest.raises(MappingError, match="2 queues, but these are led"):
         chains_of("t", without)
+    huge = {
+        name: attrs.evolve(each, mapping=attrs.evolve(each.mapping, total_queues=1 << 40))
+        for name, each in known.items()
+    }
+    with pytest.raises(MappingError, match="1099511627776 queues, but these are led"):
+        chains_of("t", huge)
     small = {name: BrokerTopic(TopicSettings("t", 0, 0), each.mapping) for name, each in known.items()}
     with pytest.raises(MappingError, match="has no queue 0"):
         chains_of("t", small)
