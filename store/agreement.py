@@ -11,6 +11,7 @@ from understudy.format.java_hash import index_hash, unsigned_hash
 from understudy.format.properties import find_property
 from understudy.format.remembered import LONGEST
 from understudy.runtime.log import get_logger
+from understudy.store.batch_repair import BatchRepair
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
@@ -33,13 +34,18 @@ _IDS_LOOKED_AT = 1_024
 class Agreement:
     """Compares the records of one store with their units.
 
+    Args:
+        core, dispatcher: of the store.
+        batches: compares those of batch queues.
+
     Attributes:
         units_mended: how many units were entered again because they had rotted.
     """
 
-    def __init__(self, core: StoreCore, dispatcher: Dispatcher) -> None:
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher, batches: BatchRepair) -> None:
         self._core = core
         self._dispatcher = dispatcher
+        self._batches = batches
         self.units_mended = 0
         self._texts: dict[int, bytes] = {}
 
@@ -75,6 +81,11 @@ class Agreement:
             Whether the record is as it was written, as far as units and index show; ``None`` when its queue has no
             place for it: it is of a former life of the queue, or says the wrong queue.
         """
+        if self._dispatcher.is_batch(head):
+            mended = self._batches.mended
+            placed = self._batches.settle(head)
+            self.units_mended += self._batches.mended - mended
+            return placed
         usual = self._dispatcher.usual(head)
         if usual is not None:
             queue, code, _ = usual

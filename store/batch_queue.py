@@ -113,6 +113,24 @@ class BatchQueue:
 
     # Units
 
+    @property
+    def first(self) -> int:
+        """Number of the first unit."""
+        return self.starts[0] // UNIT_BYTES if self.starts else 0
+
+    @property
+    def end(self) -> int:
+        """Number behind the last unit."""
+        return self.position // UNIT_BYTES
+
+    def number_from(self, offset: int) -> int:
+        """Return the number of the unit that holds queue offset *offset*, or of the next one."""
+        return self.first + bisect_right(range(self.first, self.end), offset, key=self._next_offset)
+
+    def number_at(self, physical: int) -> int:
+        """Return the number of the first unit whose record begins at *physical* or after it."""
+        return self.first + bisect_right(range(self.first, self.end), physical - 1, key=self._physical_offset)
+
     def unit(self, number: int) -> BatchUnit | None:
         """Return the unit at position *number* * 46; None when its file is missing."""
         position = number * UNIT_BYTES
@@ -124,7 +142,7 @@ class BatchQueue:
 
     def last_unit(self) -> BatchUnit | None:
         """Return the newest unit; None for an empty queue."""
-        return self.unit(self._end - 1) if self._end > self._first else None
+        return self.unit(self.end - 1) if self.end > self.first else None
 
     def make_room(self, count: int) -> None:
         """Take the space for *count* more units, with files for them. Raises ``OSError`` when the disk is full."""
@@ -150,6 +168,14 @@ class BatchQueue:
         self.position += UNIT_BYTES
         self.next_offset = unit.next_offset
 
+    def put(self, number: int, unit: BatchUnit) -> None:
+        """Write the unit at position *number* * 46, which is there, anew."""
+        position = number * UNIT_BYTES
+        start = position - position % self.file_size
+        view = self._mapped.view(self._path(start), self.file_size, self, start)
+        UNIT.pack_into(view, position - start, *unit, *_NOT_COMPACTED)
+        self._changes.paths.add(self._path(start))
+
     def find(self, offset: int) -> BatchUnit | None:
         """Return the unit that holds queue offset *offset*."""
         unit = self.find_from(offset)
@@ -157,18 +183,26 @@ class BatchQueue:
 
     def find_from(self, offset: int) -> BatchUnit | None:
         """Return the unit that holds queue offset *offset*, or else the next one behind it; None behind the last."""
-        number = self._number_from(offset)
-        return self.unit(number) if number < self._end else None
+        number = self.number_from(offset)
+        return self.unit(number) if number < self.end else None
 
     def units_from(self, offset: int) -> list[BatchUnit]:
         """Return the unit that holds queue offset *offset*, or else the next one, and all behind it."""
-        numbers = range(self._number_from(offset), self._end)
+        numbers = range(self.number_from(offset), self.end)
         return [unit for unit in map(self.unit, numbers) if unit is not None]
 
     def min_offset(self, log_min: int) -> int:
         """Return the first queue offset whose record is still in a log that starts at *log_min*."""
-        number = self._number_at(log_min)
-        unit = self.unit(number) if number < self._end else None
+        number, place = self.number_at(log_min), self._physical_offset
+        before = [place(each) for each in range(max(number - 2, self.first), number)]
+        if before != sorted(before):  # one has rotted, by which the search was misled; it may be the first itself
+            number = next((each for each in range(self.first, self.end) if place(each) >= log_min), self.end)
+            while number - 1 > self.first and place(number - 1) < place(number - 2):
+                number -= 1
+        unit = self.unit(number) if number < self.end else None
+        following = self.unit(number + 1) if number + 1 < self.end else None
+        if unit is not None and following is not None and unit.first != following.first < unit.next_offset:
+            return max(following.first - unit.messages, 0)  # it has rotted
         return unit.first if unit is not None else self.next_offset
 
     # Ends
@@ -182,7 +216,7 @@ class BatchQueue:
         if used is None:
             self.recover_all(limit, lambda unit: True)
         else:
-            self._end_at(self._first + bisect_left(range(self._first, used), limit, key=self._physical_offset))
+            self._end_at(self.first + bisect_left(range(self.first, used), limit, key=self._physical_offset))
 
     def recover_all(self, limit: int, matches: Callable[[BatchUnit], bool]) -> None:
         """Find the end in files that may be damaged: the first unit that is empty, wrong, or points behind the log.
@@ -191,7 +225,7 @@ class BatchQueue:
             limit: physical offset where the log ends at most.
             matches: tells whether a unit is that of a record of this queue.
         """
-        number, before = self._first, BatchUnit(-1, 0, 0, 0, 0, 0)
+        number, before = self.first, BatchUnit(-1, 0, 0, 0, 0, 0)
         for unit in self._all():
             follows = unit.size > 0 and unit.messages > 0 and unit.physical > before.physical
             if not follows or unit.first < before.next_offset or unit.physical >= limit or not matches(unit):
@@ -202,12 +236,12 @@ class BatchQueue:
 
     def cut(self, physical: int) -> None:
         """Drop the units of records at *physical* and after it, and zero what follows."""
-        self._keep(self._number_at(physical))
+        self._keep(self.number_at(physical))
 
     def forget_from(self, offset: int) -> None:
         """Drop the units of queue offset *offset* and after it: the queue was deleted and made again."""
-        number = self._number_from(offset)
-        unit = self.unit(number) if number < self._end else None
+        number = self.number_from(offset)
+        unit = self.unit(number) if number < self.end else None
         if unit is not None and unit.first < offset:
             number += 1
         self._keep(number)
@@ -238,22 +272,6 @@ class BatchQueue:
 
     # Inside
 
-    @property
-    def _first(self) -> int:
-        return self.starts[0] // UNIT_BYTES if self.starts else 0
-
-    @property
-    def _end(self) -> int:
-        return self.position // UNIT_BYTES
-
-    def _number_from(self, offset: int) -> int:
-        """Return the number of the unit that holds queue offset *offset*, or of the next one."""
-        return self._first + bisect_right(range(self._first, self._end), offset, key=self._next_offset)
-
-    def _number_at(self, physical: int) -> int:
-        """Return the number of the first unit whose record begins at *physical* or after it."""
-        return self._first + bisect_right(range(self._first, self._end), physical - 1, key=self._physical_offset)
-
     def _next_offset(self, number: int) -> int:
         unit = self.unit(number)
         return unit.next_offset if unit is not None else -1
@@ -264,7 +282,7 @@ class BatchQueue:
 
     def _used(self) -> int | None:
         """Return the number of the unit behind the last that is not empty; ``None`` when an empty one comes before."""
-        end = self._first
+        end = self.first
         for number, start in enumerate(self.starts):
             content = bytes(self._mapped.view(self._path(start), self.file_size, self, start)).rstrip(b"\0")
             if not content:

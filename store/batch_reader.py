@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from understudy.store.batch_queue import BatchQueue
+from understudy.store.batch_repair import BatchRepair
 from understudy.store.core import StoreCore
 from understudy.store.heads import is_inner_batch, is_rolled_back, own_offset
 from understudy.store.integrity import Integrity
+from understudy.store.queue_repair import Doubt
 from understudy.store.status import GetResult, GetStatus
 
 UNITS_AT_ONCE = 800
@@ -19,6 +22,7 @@ class BatchReader:
     Args:
         core: the store.
         integrity: tells which records are whole.
+        repair: mends units.
         outside: answers a read that begins outside of a queue: offset, lowest, visible and written one.
         corrected: where a group goes on: what it asked for, what is right.
     """
@@ -27,11 +31,13 @@ class BatchReader:
         self,
         core: StoreCore,
         integrity: Integrity,
+        repair: BatchRepair,
         outside: Callable[[int, int, int, int], GetResult],
         corrected: Callable[[int, int], int],
     ) -> None:
         self._core = core
         self._integrity = integrity
+        self._repair = repair
         self._outside = outside
         self._corrected = corrected
 
@@ -69,7 +75,16 @@ class BatchReader:
         total = count = 0
         status = GetStatus.OFFSET_FOUND_NULL
         for _ in range(max(UNITS_AT_ONCE, max_messages)):
-            unit = queue.find_from(offset) if offset < max_offset else None
+            if offset >= max_offset:
+                break
+            number = queue.number_from(offset)
+            unit = queue.unit(number) if number < queue.end else None
+            doubt = self._doubt(queue, offset, number)
+            if doubt is Doubt.ENTERED:
+                continue
+            if doubt is Doubt.LATER:
+                status = status if count else GetStatus.OFFSET_OVERFLOW_ONE  # as if it was not stored yet
+                break
             if unit is None or unit.next_offset > max_offset:
                 break
             if count and (total + unit.size > limit or count + unit.messages > max_messages):
@@ -87,6 +102,22 @@ class BatchReader:
             total += unit.size
             count += unit.messages
         return GetResult(GetStatus.FOUND if count else status, offset, min_offset, max_offset, parts, total, count)
+
+    def _doubt(self, queue: BatchQueue, offset: int, number: int) -> Doubt | None:
+        """Compare the unit with queue offset *offset*, and mend it; ``None`` when it is right.
+
+        One that does not begin there, or later, may have been found because the one before it has rotted.
+        """
+        repair, unit = self._repair, queue.unit(number) if number < queue.end else None
+        numbers = [number] if unit is not None else []
+        if number > queue.first and (unit is None or unit.first > offset):
+            numbers.append(number - 1)
+        for each in numbers:
+            if not repair.is_right(queue, each):
+                doubt = repair.doubt(queue, each, self._integrity.start_scrub, self._integrity.note)
+                if doubt is not Doubt.DAMAGED or each == number:
+                    return doubt
+        return None
 
     def _whole_record(self, physical: int, size: int) -> memoryview | None:
         """Return the record that a unit points to; ``None`` when it is gone, damaged or rolled back."""

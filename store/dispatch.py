@@ -33,6 +33,7 @@ _READABLE = (FLAG_TRANSACTION_NONE, FLAG_TRANSACTION_COMMIT)
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _LIGHT = LIGHT_PREFIX.encode()
 _CACHE_MAX = 4096
+_DIGITS_MAX = 18
 _MASK = 0xFFFFFFFF
 
 
@@ -100,7 +101,7 @@ class Dispatcher:
         if to_queues:
             self._to_queues(head, tags)
         if to_index and core.config.message_index_enable:
-            hashes = self.hashes(head, has_queue=to_queues and not self._is_batch(head))
+            hashes = self.hashes(head, has_queue=to_queues and not self.is_batch(head))
             if once:
                 hashes = [each for each in hashes if not core.index.holds(each, head.physical_offset)]
             if hashes:
@@ -121,7 +122,7 @@ class Dispatcher:
         queue = core.consume_queues.by_key.get((head.topic.decode("utf-8", "replace"), head.queue_id))
         if queue is None or queue.is_schedule or head.sys_flag & FLAG_TRANSACTION_MASK not in _READABLE:
             return None
-        if head.physical_offset < core.deletions.until or light_queues.NAMES in head.properties or self._is_batch(head):
+        if head.physical_offset < core.deletions.until or light_queues.NAMES in head.properties or self.is_batch(head):
             return None
         field = len(head.properties).to_bytes(2, "big") + head.properties
         digest = queue.digest
@@ -149,7 +150,7 @@ class Dispatcher:
 
     def _to_queues(self, head: RecordHead, tags: bytes | None) -> None:
         code = 0 if tags is None else self.tag_code(tags)
-        if self._is_batch(head):
+        if self.is_batch(head):
             self._to_batch_queue(head, code)
             return
         for topic, queue_id, offset, unit_code in self._units(head, code):
@@ -162,16 +163,32 @@ class Dispatcher:
         newest = queue.last_unit()
         if newest is not None and newest.physical >= head.physical_offset:
             return
-        first, count = head.queue_offset, 1
-        base = find_property(head.properties, INNER_BASE)
-        number = find_property(head.properties, INNER_NUM)
-        if base is not None and base.isdigit() and number is not None and number.isdigit():
-            first, count = int(base), min(max(int(number), 1), MOST_MESSAGES)
-        if first < queue.next_offset:  # the queue was deleted and made again where the record comes from
-            queue.forget_from(first)
-            core.forget_held(queue, first)
-        unit = BatchUnit(head.physical_offset, head.size_bytes, code, head.store_ms, first, count)
+        unit = self.batch_unit(head, code)
+        if unit.first < queue.next_offset:  # the queue was deleted and made again where the record comes from
+            queue.forget_from(unit.first)
+            core.forget_held(queue, unit.first)
         self.enter_unit(queue, unit, head.sys_flag, head.properties)
+
+    def batch_unit(self, head: RecordHead, code: int | None = None) -> BatchUnit:
+        """Return the unit of a record in its batch queue.
+
+        Args:
+            head: the record.
+            code: its tags code, if that is known.
+        """
+        if code is None:
+            tags = find_property(head.properties, TAGS)
+            code = 0 if tags is None else self.tag_code(tags)
+        first, count = head.queue_offset, 1
+        base, number = find_property(head.properties, INNER_BASE), find_property(head.properties, INNER_NUM)
+        if base is not None and number is not None and _is_count(base) and _is_count(number):
+            first, count = int(base), min(max(int(number), 1), MOST_MESSAGES)
+        return BatchUnit(head.physical_offset, head.size_bytes, code, head.store_ms, first, count)
+
+    def has_batch_unit(self, head: RecordHead) -> bool:
+        """Whether a record of a topic with batch queues stands in one."""
+        readable = head.sys_flag & FLAG_TRANSACTION_MASK in _READABLE
+        return readable and not self._was_deleted(head.topic, head)
 
     def enter_unit(self, queue: BatchQueue, unit: BatchUnit, sys_flag: int, properties: bytes) -> None:
         """Write a unit behind the last one of *queue*, and show its messages when they may be seen.
@@ -188,7 +205,7 @@ class Dispatcher:
 
     def units(self, head: RecordHead) -> list[tuple[bytes, int, int, int]]:
         """Return (topic, queue id, queue offset, tags code) of each unit that a record has in simple queues."""
-        if head.sys_flag & FLAG_TRANSACTION_MASK not in _READABLE or self._is_batch(head):
+        if head.sys_flag & FLAG_TRANSACTION_MASK not in _READABLE or self.is_batch(head):
             return []
         if self._was_deleted(head.topic, head):
             return []
@@ -231,10 +248,16 @@ class Dispatcher:
             return False
         return deletions.covers(topic.decode("utf-8", "replace"), head.physical_offset, head.store_ms)
 
-    def _is_batch(self, head: RecordHead) -> bool:
+    def is_batch(self, head: RecordHead) -> bool:
+        """Whether the topic of a record has batch queues."""
         topics = self._core.batch_queues.topics
         return bool(topics) and head.topic.decode("utf-8", "replace") in topics
 
     def _nameless(self, head: RecordHead) -> ConsumeQueue:
         # Only the hash prefix of the topic is needed; the queue is not entered anywhere.
         return ConsumeQueue(head.topic.decode("utf-8", "replace"), head.queue_id, "", 20)
+
+
+def _is_count(text: bytes) -> bool:
+    """Whether a property is a number that a queue offset can be."""
+    return text.isdigit() and len(text) <= _DIGITS_MAX

@@ -19,6 +19,7 @@ from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.pace import run_steps
 from understudy.runtime.world import World
 from understudy.store.agreement import Agreement
+from understudy.store.batch_repair import BatchRepair
 from understudy.store.batch_topics import declare_kinds
 from understudy.store.batch_writer import BatchWriter
 from understudy.store.compaction.reading import CompactedReading
@@ -87,10 +88,11 @@ class MessageStore:
         self._dispatcher = Dispatcher(core)
         self._writer = (LightWriter if core.config.light_queues else Writer)(core, self._dispatcher)
         self._batch_writer = BatchWriter(core, self._dispatcher, self._writer)
-        agreement = Agreement(core, self._dispatcher)
+        batches = BatchRepair(core, self._dispatcher)
+        agreement = Agreement(core, self._dispatcher, batches)
         self._integrity = Integrity(core, agreement, IndexScrub(core, self._dispatcher))
         self._queue_repair = QueueRepair(core, self._dispatcher, self._integrity.note)
-        self._reader = Reader(core, self._integrity, self._queue_repair)
+        self._reader = Reader(core, self._integrity, self._queue_repair, batches)
         self._lookup = Lookup(core, self._dispatcher, agreement, self._integrity)
         self._flusher = Flusher(core)
         self._retention = Retention(core)

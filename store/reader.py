@@ -9,6 +9,7 @@ from operator import add, sub
 
 from understudy.store.agreement import LAST_ADDRESS
 from understudy.store.batch_reader import BatchReader
+from understudy.store.batch_repair import BatchRepair
 from understudy.store.careful_scan import CarefulScan
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, UNITS_AT_ONCE_MAX, ConsumeQueue, units_at_once
 from understudy.store.core import StoreCore
@@ -28,13 +29,13 @@ def _or_extended(accept: Callable[[int], bool]) -> Callable[[int], bool]:
 class Reader:
     """Reads one store."""
 
-    def __init__(self, core: StoreCore, integrity: Integrity, repair: QueueRepair) -> None:
+    def __init__(self, core: StoreCore, integrity: Integrity, repair: QueueRepair, batches: BatchRepair) -> None:
         self._core = core
         self._integrity = integrity
         self._careful = CarefulScan(core, integrity, repair)
         #: A plain slave does not correct a consumer's offset; its master knows better.
         self.correct_offsets = True
-        self._batches = BatchReader(core, integrity, self._outside, self._corrected)
+        self._batches = BatchReader(core, integrity, batches, self._outside, self._corrected)
         self.settings_changed()
 
     def settings_changed(self) -> None:

@@ -25,6 +25,7 @@ from functools import partial
 from understudy.format import light_queues
 from understudy.runtime.log import get_logger
 from understudy.store.batch_queue import BatchQueue, BatchUnit
+from understudy.store.batch_repair import fits
 from understudy.store.batch_topics import declare_kinds
 from understudy.store.checkpoint import Checkpoint, load_checkpoint
 from understudy.store.consume_queue import ConsumeQueue
@@ -347,7 +348,7 @@ class Recovery:
 
     def _matches_batch(self, batch: BatchQueue, earliest: int, unit: BatchUnit) -> bool:
         """Whether a unit is that of a record of its queue; one that points before *earliest* was durable."""
-        return unit.physical < earliest or self._matches(batch.named, unit.physical, unit.size)
+        return unit.physical < earliest or fits(self._core, self._dispatcher, batch, unit)
 
     def _has_unit_after_end(self, queue: ConsumeQueue) -> bool:
         if queue.starts and queue.starts[-1] > queue.start_of(queue.next_offset):
