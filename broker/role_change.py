@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from understudy.broker.former_copies import FormerCopies
+from understudy.broker.logged_batches import LoggedBatches
 from understudy.broker.lost_topics import rows_of_log
 from understudy.broker.processors.send_admission import refusal_of
 from understudy.broker.role import Role
@@ -146,7 +147,7 @@ class Roles:
     def _find_topics(self) -> None:
         """Make the rows of topics that were copied as messages, but not yet as rows."""
         broker = self._broker
-        for row in (found := rows_of_log(broker.store.queues(), broker.topics.rows, broker.store.batch_topics)):
+        for row in (found := rows_of_log(broker.store.queues(), broker.topics.rows, LoggedBatches(broker.store))):
             log.warning("topic was not copied from the master in time, made anew", row=row.describe())
         broker.topics.take(found, None, delete=False, overwrite=False)
 

@@ -13,6 +13,7 @@ from understudy.broker import consumer_filters, group_memory, history_keeper
 from understudy.broker.compacted_topics import declare_compacted
 from understudy.broker.consumer_filters import ConsumerFilters
 from understudy.broker.filters import is_tag_type
+from understudy.broker.logged_batches import LoggedBatches
 from understudy.broker.lost_topics import lost_rows
 from understudy.broker.persistence import SavedTable
 from understudy.broker.pop.acting import ActingPops
@@ -168,7 +169,7 @@ def _find_lost_topics(broker: Broker) -> None:
     def first_stored_ms(topic: str, queue_id: int) -> int:
         return store.store_time_of(topic, queue_id, store.min_queue_offset(topic, queue_id))
 
-    lost = lost_rows(store.queues(), topics.rows, topics.version.timestamp, first_stored_ms, store.batch_topics)
+    lost = lost_rows(store.queues(), topics.rows, topics.version.timestamp, first_stored_ms, LoggedBatches(store))
     topics.update(lost)
     for row in lost:
         log.warning("the log has a topic that was not saved any more, made anew", row=row.describe())

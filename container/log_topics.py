@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
+from understudy.broker.logged_batches import LoggedBatches
 from understudy.broker.lost_topics import row_of_queues, without_row
 from understudy.broker.topics import TopicConfig
 from understudy.format import names
@@ -86,7 +87,7 @@ class LogTopics:
                 found = answer.code == ResponseCode.SUCCESS
                 route = await json_value(broker.world.threads, answer.body) if found else {}
                 known = route if isinstance(route, Mapping) else {}
-                return row_of(topic, queues, known, broker.identity.name, broker.store.batch_topics)
+                return row_of(topic, queues, known, broker.identity.name, LoggedBatches(broker.store))
             except (RemotingError, ValueError) as error:
                 log.warning("no route from a name server", name_server=address, topic=topic, why=error)
         return None

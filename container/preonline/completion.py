@@ -16,6 +16,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.log_history import LogHistory, history_of
+from understudy.broker.logged_batches import LoggedBatches
 from understudy.broker.lost_topics import rows_of_log
 from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.common_log import end_of_log
@@ -130,7 +131,8 @@ async def _settle(broker: Broker, theirs: LogHistory) -> None:
     with trio.CancelScope(shield=True):
         if not await store.flush():
             raise OSError("what came back could not be made durable")
-        broker.topics.take(rows_of_log(store.queues(), broker.topics.rows), None, delete=False, overwrite=False)
+        rows = rows_of_log(store.queues(), broker.topics.rows, LoggedBatches(store))
+        broker.topics.take(rows, None, delete=False, overwrite=False)
         await broker.history.continued_by(theirs)
         await broker.pops.recover()
 

@@ -85,7 +85,7 @@ async def log_topic(client: NameServer, threads: Noted) -> int:
         client=client,
         world=world(threads),
         identity=SimpleNamespace(name="broker-00000"),
-        store=SimpleNamespace(batch_topics=frozenset[str]()),
+        store=SimpleNamespace(batch_topics=frozenset[str](), queues=list[tuple[str, int]]),
     )
     row = await LogTopics(cast(Any, broker))._row("T", 1)
     assert row is not None
