@@ -20,7 +20,7 @@ from understudy.testkit.sim.determinism import run_seed
 
 TOPIC, GROUP = "ledger", "readers"
 SUSPEND, SUBSCRIPTION = 2, 4
-_HOSTS = {"broker-a": "c1", "broker-b": "c2"}
+HOSTS = {"broker-a": "c1", "broker-b": "c2"}
 
 
 @attrs.frozen
@@ -40,7 +40,7 @@ class Client:
         self._client = client
 
     def broker(self, name: str) -> Broker:
-        return self.cluster.brokers(_HOSTS[name])[name]
+        return self.cluster.brokers(HOSTS[name])[name]
 
     async def invoke(self, address: str, command: Command) -> Command:
         return await self._client.invoke(address, command, 5_000)
@@ -132,7 +132,7 @@ async def open_groups(source: random.Random, **keys: str) -> AsyncIterator[Clien
     """Run two groups with a master each, and with *keys* in its settings, in containers of their own."""
     async with SimCluster(source) as cluster:
         await cluster.start_name_server("n1")
-        for name, host in _HOSTS.items():
+        for name, host in HOSTS.items():
             await cluster.start_container(host, [{"brokerName": name, **keys}])
         async with open_client(cluster.client_world()) as client:
             yield Client(cluster, client)

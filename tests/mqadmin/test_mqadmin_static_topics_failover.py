@@ -10,6 +10,7 @@ import trio
 from mqadmin_rig import shell
 from static_rig import GROUP, TOPIC, open_groups, run
 
+from understudy.mqclient.errors import ClientError
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.testkit.waiting import until
 
@@ -57,5 +58,42 @@ def test_readers_of_a_moved_queue_go_on_through_slaves_that_act(
             # and nobody is told that a message was stored
             refused = await client.send(0, b"no")
             assert refused.code in (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
+
+    run(scenario)
+
+
+def test_a_move_waits_for_the_masters_and_changes_nothing_while_a_slave_acts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def scenario(source: random.Random) -> None:
+        async with open_groups(source, **ACTING) as client:
+            cluster = client.cluster
+            await cluster.start_container("s1", [{"brokerName": "broker-a", **SLAVE}])
+            slave = cluster.brokers("s1")["broker-a"]
+            await shell(cluster, f"updateStaticTopic -t {TOPIC} -qn 1 -b broker-a")
+            for number in range(3):
+                assert (await client.send(0, b"%d" % number)).code == 0
+            await trio.sleep(15)
+            await cluster.kill("c1")
+            await until(lambda: "schedule" in slave.services.running(), 60)
+            mappings = dict(client.broker("broker-b").queue_mappings.rows)
+            # given that nothing can be said of where the queue ends
+            with pytest.raises(ClientError, match="broker-a has no master at the moment"):
+                await shell(cluster, f"remappingStaticTopic -t {TOPIC} -b broker-b")
+            assert mappings == client.broker("broker-b").queue_mappings.rows
+            assert [body for _, body in await client.read_all(0)] == [b"0", b"1", b"2"]
+            # the group's offsets are where they were committed when the master is back, and it moves
+            group = {"consumerGroup": GROUP}
+            assert (await client.ask(0, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=2, **group)).code == 0
+            await cluster.restart("c1")
+            await until(lambda: not client.broker("broker-a").registration.isolated, 120)
+            await trio.sleep(30)
+            assert await client.offset_of(0, RequestCode.QUERY_CONSUMER_OFFSET, **group) == 2
+            await shell(cluster, f"remappingStaticTopic -t {TOPIC} -b broker-b")
+            assert (await client.send(0, b"3")).code == 0
+            assert await client.offset_of(0, RequestCode.QUERY_CONSUMER_OFFSET, **group) == 2
+            assert await client.read_all(0) == [(0, b"0"), (1, b"1"), (2, b"2"), (10_000, b"3")]
 
     run(scenario)
