@@ -19,6 +19,7 @@ from understudy.namesrv.registration_body import (
     read_registration,
 )
 from understudy.namesrv.route_table import MOST_BROKERS, RegistrationResult, RouteTable
+from understudy.namesrv.topic_table import QUEUES_MAX
 from understudy.namesrv.trust import is_its_own
 from understudy.namesrv.zone import ZONE_NAME
 from understudy.remoting.bodies import Reading, body_of, is_large
@@ -37,6 +38,7 @@ log = get_logger("namesrv.brokers")
 UNSET_REMARK = "not set any response code"
 _CRC_MASK = 0x7FFFFFFF
 _NO_ROOM = "the topics registered here take too much memory (keptForPeersBytes); delete some first"
+_LEFT_OUT = f"mappings have {QUEUES_MAX} queues at most, or {_NO_ROOM}"
 
 
 class BrokerRequests:
@@ -133,7 +135,7 @@ class BrokerRequests:
         if result.master_address is not None:
             ext["masterAddr"] = result.master_address
         order = self._key_values.namespace(ORDER_TOPICS) if settings.return_order_topic_config_to_broker else None
-        told = f"{left_out} topics are left out: {_NO_ROOM}" if left_out else None
+        told = f"{left_out} topics are left out: {_LEFT_OUT}" if left_out else None
         return response(command, 0, told, ext, b"" if order is None else bodies.key_values(order))
 
     def _log(self, event: Registration, result: RegistrationResult, known: bool) -> None:

@@ -23,6 +23,8 @@ from understudy.runtime.budget import UNLIMITED, Budget, text_bytes
 
 ROW_BYTES = 512
 """Memory of one group's queues for one topic without its texts."""
+QUEUES_MAX = 65_535
+"""Logical queues of a static topic; clients keep an object for each that a mapping tells of."""
 _AMPLE_BYTES = 4 * ROW_BYTES
 
 
@@ -79,7 +81,8 @@ class TopicTable:
         for mapping in mappings:
             before = self.mappings.get(mapping.topic, {}).get(group_name)
             size = _mapping_bytes(mapping) - (_mapping_bytes(before) if before is not None else 0)
-            if size <= 0 or self.kept.allows(group_name, more + size):
+            queues = max(mapping.total_queues, len(mapping.current_ids))
+            if queues <= QUEUES_MAX and (size <= 0 or self.kept.allows(group_name, more + size)):
                 more += size
                 fitting.append(mapping)
         if left_out or len(fitting) < len(mappings):

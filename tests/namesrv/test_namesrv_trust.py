@@ -15,6 +15,7 @@ from understudy.format.data_version import DataVersion
 from understudy.namesrv.records import MappingInfo, QueueData, Registration
 from understudy.namesrv.route_table import RouteTable
 from understudy.namesrv.server import NameServer
+from understudy.namesrv.topic_table import QUEUES_MAX
 from understudy.namesrv.trust import SILENCE_MS
 
 KEY = ("c", "10.0.0.1:10911")
@@ -191,3 +192,11 @@ def test_a_mapping_that_grows_counts_as_a_new_one_does() -> None:
             topics.put_mapping(each)
         assert {"a": expected} == topics.mappings["T"]
     assert topics.lacking == set()
+
+
+@pytest.mark.parametrize(("ids", "total"), [(4, (1 << 31) - 1), (QUEUES_MAX + 1, 4)])
+def test_a_mapping_that_no_client_could_hold_is_told_to_none(ids: int, total: int) -> None:
+    topics = RouteTable().topics
+    mapping = MappingInfo("T", "a", "", 1, total, False, tuple((each, each) for each in range(ids)))
+    assert topics.fitting("a", {}, [mapping]) == ({}, [])
+    assert topics.lacking == {"a"}
