@@ -27,7 +27,12 @@ _GIVEN_UP_MAX = 1_000
 
 
 def fits(core: StoreCore, dispatcher: Dispatcher, queue: BatchQueue, unit: BatchUnit) -> bool:
-    """Whether a unit of *queue* says the same as the record that it points to; what files show does not matter."""
+    """Whether a unit says the same as the record that it points to, whose body is not looked at.
+
+    Args:
+        core, dispatcher: of the store.
+        queue, unit: the unit and its queue.
+    """
     head = core.log.parse_at(unit.physical, check_crc=False) if unit.physical >= 0 else None
     if head is None or head.queue_id != queue.queue_id or head.topic != queue.topic.encode():
         return False

@@ -266,14 +266,6 @@ async def test_a_flood_takes_turns_and_others_are_answered_between(mock_clock: M
         nursery.cancel_scope.cancel()
 
 
-def test_what_is_asked_for_counts_as_if_it_were_held_already() -> None:
-    budget = Budget(1_000_000)
-    assert (True, False) == (budget.allows("a", 500_000), budget.allows("a", 500_001))
-    budget.change("b", 400_000)
-    assert (True, False) == (budget.allows("a", 300_000), budget.allows("a", 300_001))
-    assert (True, False) == (budget.allows("b", 100_000), budget.allows("b", 100_001))
-
-
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 100_000)), max_size=300))
 def test_a_total_is_never_exceeded_by_holders_that_ask(asked: list[tuple[int, int]]) -> None:
     budget = Budget(3_000_000)

@@ -48,6 +48,22 @@ async def test_a_replica_that_learns_late_moves_what_it_has(autojump_clock: obje
         assert bodies(slave) == [b"%d" % number for number in range(31)]
 
 
+async def test_a_topic_that_is_made_again_as_an_ordinary_one_has_simple_queues(autojump_clock: object) -> None:
+    world = simulated_world()
+    async with running_store(world) as store:
+        # given one that never had a message, and one that had
+        store.declare_kinds([TOPIC, "Other"])
+        put(store, "Other", b"x")
+        store.declare_kinds([], [TOPIC, "Other"])
+        assert set(store.batch_topics) == set()
+        put(store, TOPIC, b"y")
+        put(store, "Other", b"y")
+        assert ([b"y"], 2) == (bodies(store), store.max_queue_offset("Other", 0))
+        disk = disk_of(world)
+        assert sorted((TOPIC, "Other")) == disk.listdir(SIMPLE)
+        assert disk.listdir(BATCH) == []
+
+
 async def test_simple_queues_that_an_older_version_left_are_made_anew_at_a_start(autojump_clock: object) -> None:
     world = simulated_world()
     async with running_store(world) as store:

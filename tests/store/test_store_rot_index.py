@@ -102,6 +102,7 @@ async def test_a_message_whose_keys_rot_is_found_under_no_key_and_noted(name: st
     at = disk_of(world).read(path).index(f"{name}\x01".encode(), places[VICTIM]) + len(name) + 2
     rot(world, at, 1)
     async with running_store(world) as store:
+        assert list(range(COUNT)) == everything(store)  # nobody has seen it yet
         assert ([places[VICTIM]], False) == await scrubbed(store)
         await trio.sleep(0.1)
         assert store.hole == places[VICTIM]

@@ -13,7 +13,7 @@ from test_store_rot import everything, rot
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig
 from understudy.store.message_store import MessageStore
-from understudy.store.seals import NAME, seal
+from understudy.store.seals import NAME, seal, unsealed
 from understudy.testkit.waiting import until
 
 TOPIC = "Orders"
@@ -35,17 +35,20 @@ def make_stale(world: World, place: tuple[int, int]) -> None:
     rot(world, sum(place) - len(FORMER) + NEARLY.index(b"33") + 1, 1)
 
 
-async def opened_anew(world: World, config: StoreConfig, missing: tuple[int, ...] = ()) -> None:
-    """Start the store and see that readers get each message but those *missing*, before and after a scrub."""
-    expected = [number for number in range(COUNT) if number not in missing]
+async def found_anew(world: World, config: StoreConfig) -> list[int]:
+    """Start the store; return which messages readers get, before and after a scrub, which says what is missing."""
     async with running_store(world, config) as store:
-        assert expected == [each.queue_offset for each in everything(store)]
+        found = [each.queue_offset for each in everything(store)]
         report = store.start_scrub()
         await until(lambda: not report.running, 10)
-        assert COUNT - len(missing) == report.records
-        assert bool(missing) == bool(report.damaged)  # what lies side by side is one
-        assert expected == [each.queue_offset for each in everything(store)]
-        assert (store.hole is None) == (not missing)
+        assert len(found) == report.records
+        assert (len(found) == COUNT) == (not report.damaged) == (store.hole is None)  # what lies side by side is one
+        assert found == [each.queue_offset for each in everything(store)]
+        return found
+
+
+def all_but(*missing: int) -> list[int]:
+    return [number for number in range(COUNT) if number not in missing]
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["read", "walked"])
@@ -62,7 +65,7 @@ async def test_what_only_looks_like_a_seal_costs_no_message(
             make_stale(world, places[number])
     if not is_known:
         disk_of(world).remove("/store/recovery.mark")
-    await opened_anew(world, small_config())
+    assert all_but() == await found_anew(world, small_config())
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["read", "walked"])
@@ -79,10 +82,10 @@ async def test_messages_from_before_and_after_a_time_of_seals_are_whole(is_known
     if not is_known:
         disk_of(world).remove("/store/recovery.mark")
     # then each of them is found
-    await opened_anew(world, small_config())
+    assert all_but() == await found_anew(world, small_config())
     # and what has rotted among sealed ones is not
     rot(world, places[8][0] + 17, 1)
-    await opened_anew(world, small_config(), missing=(8,))
+    assert all_but(8) == await found_anew(world, small_config())
 
 
 @pytest.mark.parametrize("rotten", [(8,), (8, 9), (8, 9, 10)], ids=str)
@@ -94,7 +97,7 @@ async def test_several_sealed_records_that_rot_side_by_side_are_noticed(
         places = [put(store, number) for number in range(COUNT)]
     for number in rotten:
         rot(world, places[number][0] + 17, 1)
-    await opened_anew(world, SEALING, missing=rotten)
+    assert all_but(*rotten) == await found_anew(world, SEALING)
 
 
 async def test_a_scrub_notices_rot_in_the_last_sealed_record_of_a_file(autojump_clock: object) -> None:
@@ -109,3 +112,11 @@ async def test_a_scrub_notices_rot_in_the_last_sealed_record_of_a_file(autojump_
         await until(lambda: not report.running, 10)
         assert [places[number][0]] == [first for first, _ in report.damaged]
         assert number not in [each.queue_offset for each in everything(store)]
+
+
+def test_all_seals_of_former_records_are_taken_off() -> None:
+    other = seal(b"of yet another life")
+    for text in (b"A\x01b\x02%b%bC\x01d\x02", b"%bA\x01b\x02%bC\x01d\x02", b"%bA\x01b\x02C\x01d\x02%b"):
+        assert b"A\x01b\x02C\x01d\x02" == unsealed(text % (FORMER, other))
+    assert b"" == unsealed(FORMER + other)
+    assert b"A\x01" + NAME[:-1] + b"\x02" == unsealed(b"A\x01" + NAME[:-1])
