@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 from mqadmin_rig import shell
-from static_rig import GROUP, TOPIC, open_groups, run
+from static_rig import GROUP, SUBSCRIPTION, TOPIC, open_groups, run
 
 from understudy.mqclient.errors import ClientError
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -95,5 +95,79 @@ def test_a_move_waits_for_the_masters_and_changes_nothing_while_a_slave_acts(
             assert (await client.send(0, b"3")).code == 0
             assert await client.offset_of(0, RequestCode.QUERY_CONSUMER_OFFSET, **group) == 2
             assert await client.read_all(0) == [(0, b"0"), (1, b"1"), (2, b"2"), (10_000, b"3")]
+
+    run(scenario)
+
+
+def test_a_slave_that_acts_and_lags_behind_sends_no_reader_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def scenario(source: random.Random) -> None:
+        async with open_groups(source, **ACTING) as client:
+            cluster = client.cluster
+            await cluster.start_container("s1", [{"brokerName": "broker-a", **SLAVE}])
+            slave = cluster.brokers("s1")["broker-a"]
+            await shell(cluster, f"updateStaticTopic -t {TOPIC} -qn 1 -b broker-a")
+            for number in range(2):
+                assert (await client.send(0, b"%d" % number)).code == 0
+            await trio.sleep(15)
+            # given a slave that has not copied the last messages of the piece when its master dies
+            cluster.network.cut(cluster.address("c1"), cluster.address("s1"))
+            for number in range(2, 4):
+                assert (await client.send(0, b"%d" % number)).code == 0
+            await shell(cluster, f"remappingStaticTopic -t {TOPIC} -b broker-b")
+            assert (await client.send(0, b"4")).code == 0
+            await cluster.kill("c1")
+            await until(lambda: "schedule" in slave.services.running(), 60)
+            await trio.sleep(40)
+            # then what it has is read, and the rest is waited for
+            assert await client.read_all(0) == [(0, b"0"), (1, b"1")]
+            read = await client.pull(0, 2)
+            assert (ResponseCode.PULL_NOT_FOUND, 2) == (read.code, read.next_offset)
+            cluster.heal()
+            await cluster.restart("c1")
+            await until(lambda: not client.broker("broker-a").registration.isolated, 120)
+            await trio.sleep(40)
+            everything = [*enumerate([b"0", b"1", b"2", b"3"]), (10_000, b"4")]
+            assert await client.read_all(0) == everything
+
+    run(scenario)
+
+
+def test_a_pull_commits_in_the_piece_that_it_reads_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def scenario(source: random.Random) -> None:
+        async with open_groups(source) as client:
+            await shell(client.cluster, f"updateStaticTopic -t {TOPIC} -qn 1 -b broker-a")
+            for number in range(4):
+                assert (await client.send(0, b"%d" % number)).code == 0
+            await shell(client.cluster, f"remappingStaticTopic -t {TOPIC} -b broker-b")
+            for number in range(4):
+                assert (await client.send(0, b"%d" % number)).code == 0
+            group = {"consumerGroup": GROUP}
+
+            async def stands(offset: int, commits: int) -> int:
+                fields = {
+                    "queueOffset": offset,
+                    "commitOffset": commits,
+                    "sysFlag": 1 | SUBSCRIPTION,
+                    "maxMsgNums": 1,
+                    **group,
+                }
+                fields |= {"suspendTimeoutMillis": 0, "subVersion": 0, "subscription": "*"}
+                await client.ask(0, RequestCode.PULL_MESSAGE, **fields)
+                return await client.offset_of(0, RequestCode.QUERY_CONSUMER_OFFSET, **group)
+
+            assert len(await client.read_all(0)) == 8  # both groups know the readers
+            assert (await client.ask(0, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=2, **group)).code == 0
+            # given a reader that is further than what it has done with
+            assert 2 == await stands(10_000, 3)
+            assert 2 == await stands(3, 3)
+            # then it stands where it commits as soon as that is in the piece that it reads
+            assert 10_001 == await stands(10_002, 10_001)
+            assert 10_001 == await stands(10_002, 2)
 
     run(scenario)
