@@ -139,7 +139,7 @@ class TopicTable:
         mapped = self.mappings.get(topic)
         if mapped is not None:
             for name in list(mapped) if group_names is None else [each for each in group_names if each in mapped]:
-                del mapped[name]
+                self.kept.change(name, -_mapping_bytes(mapped.pop(name)))
                 self.revision += 1
             if not mapped:
                 del self.mappings[topic]

@@ -78,7 +78,12 @@ class CarefulScan:
                     skip_until = following.start if following is not None else -1
                     continue
                 own = -1 if record is None else own_offset(record, 0, size)
-                if own not in (-1, wanted) and self._is_repetition(queue, own, wanted, physical):
+                # What a record says of its own queue may be the number that a light one has for it, too.
+                if (
+                    own != -1
+                    and (own != wanted or queue.is_light)
+                    and self._is_repetition(queue, own, wanted, physical)
+                ):
                     scanned += 1
                     continue
                 is_old = physical < core.trusted_from

@@ -21,12 +21,14 @@ from understudy.runtime.signal import Signal
 from understudy.store.consume_queue import FILLER, FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
-from understudy.store.walk import Walk, parse
+from understudy.store.walk import Walk
 
 log = get_logger("store.queue_repair")
 
 #: So much of the log is walked before others get their turn.
 _STEP_BYTES = 256 << 10
+#: Units on either side of a doubted one among which one is looked for that fits its record: a block of a disk.
+_NEIGHBOURS_MAX = 256
 #: Doubted units of which it is remembered that their record was not found.
 _GIVEN_UP_MAX = 1_000
 
@@ -139,13 +141,24 @@ def _put(core: StoreCore, queue: ConsumeQueue, offset: int, unit: bytes) -> None
     core.consume_queues.dirty_paths.add(queue.path(queue.start_of(offset)))
 
 
-def _gap_of(core: StoreCore, queue: ConsumeQueue, offset: int) -> Gap:
-    """Return one unit as a gap, with the records of its neighbours around it as far as they can be believed."""
-    lowest, highest = max(core.segments.min_offset, 0), core.dispatched
-    before = core.consume_queues.unit(queue, offset - 1) if offset > queue.starts[0] // UNIT_BYTES else None
-    following = core.consume_queues.unit(queue, offset + 1) if offset + 1 < queue.next_offset else None
-    begin = before[0] if before is not None and lowest <= before[0] < highest else lowest
-    end = following[0] if following is not None and begin < following[0] < highest else highest
+def _fits(core: StoreCore, dispatcher: Dispatcher, queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
+    """Return the unit at *offset* if the record that it points to, whose body is not looked at, says that place."""
+    unit = core.consume_queues.unit(queue, offset)
+    head = core.log.parse_at(unit[0], check_crc=False) if unit is not None and unit[0] >= 0 else None
+    if unit is None or head is None or head.size_bytes != unit[1]:
+        return None
+    place = (queue.topic.encode(), queue.queue_id, offset)
+    return unit if place in [each[:3] for each in dispatcher.units(head)] else None
+
+
+def _gap_of(core: StoreCore, dispatcher: Dispatcher, queue: ConsumeQueue, offset: int) -> Gap:
+    """Return one unit as a gap, with the records of the nearest units around it that fit theirs."""
+    lowest = max(queue.starts[0] // UNIT_BYTES, offset - _NEIGHBOURS_MAX)
+    highest = min(queue.next_offset, offset + 1 + _NEIGHBOURS_MAX)
+    before = (_fits(core, dispatcher, queue, each) for each in range(offset - 1, lowest - 1, -1))
+    following = (_fits(core, dispatcher, queue, each) for each in range(offset + 1, highest))
+    begin = next((unit[0] for unit in before if unit is not None), max(core.segments.min_offset, 0))
+    end = next((unit[0] for unit in following if unit is not None), core.dispatched)
     return Gap(queue, offset, offset + 1, begin, end)
 
 
@@ -204,10 +217,10 @@ class QueueRepair:
             return Doubt.DAMAGED
         if any(gap.queue is queue and gap.first == offset for gap in self._doubted):
             return Doubt.LATER
-        if unit is not None and self._has_only_rotten_body(queue, offset, unit):
+        if _fits(self._core, self._dispatcher, queue, offset) is not None:  # only its body has rotted
             self._give_up(queue, offset, unit)
             return Doubt.DAMAGED
-        gap = _gap_of(self._core, queue, offset)
+        gap = _gap_of(self._core, self._dispatcher, queue, offset)
         if gap.end - gap.begin > _STEP_BYTES:
             self._doubted.append(gap)
             self._found.set()
@@ -218,16 +231,6 @@ class QueueRepair:
                 next(search)
             except StopIteration as stop:
                 return self._settle(gap, found=stop.value)
-
-    def _has_only_rotten_body(self, queue: ConsumeQueue, offset: int, unit: tuple[int, int, int]) -> bool:
-        segment = self._core.segments.find(unit[0]) if unit[0] >= 0 else None
-        if segment is None:
-            return False
-        head = parse(self._core.segments.view(segment), unit[0] - segment.start, segment.start, check_crc=False)
-        if head is None or head.size_bytes != unit[1]:
-            return False
-        place = (queue.topic.encode(), queue.queue_id, offset)
-        return place in [each[:3] for each in self._dispatcher.units(head)]
 
     def _settle(self, gap: Gap, *, found: bool) -> Doubt:
         queue, offset = gap.queue, gap.first

@@ -169,5 +169,8 @@ def test_a_pull_commits_in_the_piece_that_it_reads_or_not_at_all(
             # then it stands where it commits as soon as that is in the piece that it reads
             assert 10_001 == await stands(10_002, 10_001)
             assert 10_001 == await stands(10_002, 2)
+            # and of older pieces the newest counts, when the queue has moved on and nothing was committed since
+            await shell(client.cluster, f"remappingStaticTopic -t {TOPIC} -b broker-a")
+            assert 10_001 == await client.offset_of(0, RequestCode.QUERY_CONSUMER_OFFSET, **group)
 
     run(scenario)

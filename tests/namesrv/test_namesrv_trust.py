@@ -192,6 +192,11 @@ def test_a_mapping_that_grows_counts_as_a_new_one_does() -> None:
             topics.put_mapping(each)
         assert {"a": expected} == topics.mappings["T"]
     assert topics.lacking == set()
+    # and gives its room back when its topic is deleted
+    topics.delete("T", ["b"])
+    assert (topics.mappings["T"], topics.kept.held_by("a") > 0) == ({"a": small}, True)
+    topics.delete("T")
+    assert (topics.mappings, topics.kept.used) == ({}, 0)
 
 
 @pytest.mark.parametrize(("ids", "total"), [(4, (1 << 31) - 1), (QUEUES_MAX + 1, 4)])

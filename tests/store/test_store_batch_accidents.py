@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from contextlib import nullcontext
 from functools import partial
 
 import attrs
@@ -12,7 +13,7 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_fixtures import HOST, PRODUCER, put, small_config
+from store_fixtures import HOST, PRODUCER, disk_of, put, running_store, simulated_world, small_config
 from test_store_batch_queues import LIVING, TOPIC, put_inner, read
 
 from understudy.format.batch import encode_batch
@@ -21,6 +22,7 @@ from understudy.runtime.world import World
 from understudy.store.batch_queue import UNIT_BYTES
 from understudy.store.config import ASYNC_FLUSH, SYNC_FLUSH
 from understudy.store.message_store import MessageStore
+from understudy.store.status import PutRejected
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import PowerCut, SimDisk
 
@@ -113,3 +115,63 @@ async def check_lives(seed: int, flush: str, accidents: list[str]) -> None:
 )
 def test_acknowledged_batches_survive(seed: int, flush: str, accidents: list[str]) -> None:
     trio.run(partial(check_lives, seed, flush, accidents), clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+class Killed(Exception):
+    """The process ends."""
+
+
+class DyingView:
+    """The view of the log of a process that ends before it has written so many pieces more."""
+
+    def __init__(self, view: memoryview, pieces: int) -> None:
+        self._view = view
+        self._pieces = pieces
+
+    def __setitem__(self, place: slice, content: bytes) -> None:
+        if not self._pieces:
+            raise Killed
+        self._pieces -= 1
+        self._view[place] = content
+
+
+@pytest.mark.parametrize("pieces", range(7))
+async def test_a_batch_is_there_as_a_whole_or_not_at_all_when_the_process_is_killed(
+    pieces: int, autojump_clock: object
+) -> None:
+    world = simulated_world()
+    store = await MessageStore.open(world, small_config(), HOST, LIVING)
+    put(store, TOPIC, b"before")
+    store._core.log.view = DyingView(store._core.log.view, pieces)  # type: ignore[assignment]
+    bodies = [b"one", b"two", b"three"]
+    with nullcontext() if pieces == 6 else pytest.raises(Killed):
+        store.append_batch(TOPIC, 0, encode_batch([(0, body, b"") for body in bodies]), 1, PRODUCER)
+    disk_of(world).kill_process()
+    store = await MessageStore.open(world, small_config(), HOST, LIVING)
+    assert ([b"before", *bodies] if pieces == 6 else [b"before"]) == list(read(store).values())
+    assert put(store, TOPIC, b"after").queue_offset == store.max_queue_offset(TOPIC, 0) - 1
+    assert b"after" == list(read(store).values())[-1]
+    await store.close()
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_a_message_for_whose_unit_there_is_no_space_is_refused_before_it_is_written(
+    batch: bool, autojump_clock: object
+) -> None:
+    world = simulated_world()
+    disk = disk_of(world)
+    async with running_store(world, small_config(mapped_file_size_batch_consume_queue=4 * UNIT_BYTES)) as store:
+        store.declare_kinds([TOPIC])
+        for _ in range(4):
+            put(store, TOPIC, b"before")
+        # given a full queue file, and no space for another one
+        disk.used_bytes, end = disk.total_bytes, store.max_physical_offset
+        with pytest.raises(PutRejected, match="the disk of /store is full"):
+            if batch:
+                store.append_batch(TOPIC, 0, encode_batch([(0, b"b", b"")] * 3), 1, PRODUCER)
+            else:
+                put(store, TOPIC, b"b")
+        assert (end, 4) == (store.max_physical_offset, store.max_queue_offset(TOPIC, 0))
+        disk.used_bytes = None
+        assert 4 == put(store, TOPIC, b"after").queue_offset
+        assert [b"before"] * 4 + [b"after"] == list(read(store).values())

@@ -91,6 +91,19 @@ async def test_a_unit_that_rots_costs_no_message(at: int, bit: int, autojump_clo
             assert (await scrubbed(store))[0] == []
 
 
+@pytest.mark.parametrize("at", [3, 5, 6, 10])
+@pytest.mark.parametrize("bit", [1, 2, 64])
+async def test_units_that_rot_side_by_side_cost_no_message(at: int, bit: int, autojump_clock: object) -> None:
+    world = simulated_world(at)
+    await filled(world)
+    path = f"/store/consumequeue/{TOPIC}/0/{0:020d}"
+    for number in range(VICTIM, VICTIM + 3):
+        disk_of(world).damage(path, partial(change, at=number * 20 + at, bit=bit))
+    async with running_store(world) as store:
+        assert list(range(COUNT)) == [each.queue_offset for each in everything(store)]
+        assert (await scrubbed(store))[0] == []
+
+
 @pytest.mark.parametrize("at", [3, 7, 11, 13, 18])
 async def test_a_scrub_finds_rotten_units_that_no_reader_comes_upon(at: int, autojump_clock: object) -> None:
     world = simulated_world(at)
