@@ -201,9 +201,11 @@ class BatchQueue:
                 number -= 1
         unit = self.unit(number) if number < self.end else None
         following = self.unit(number + 1) if number + 1 < self.end else None
-        if unit is not None and following is not None and unit.first != following.first < unit.next_offset:
-            return max(following.first - unit.messages, 0)  # it has rotted
-        return unit.first if unit is not None else self.next_offset
+        if unit is None or following is None or following.physical == unit.physical:
+            return unit.first if unit is not None else self.next_offset
+        if unit.next_offset > following.first:  # it has rotted
+            return max(following.first - unit.messages, 0)
+        return unit.first
 
     # Ends
 

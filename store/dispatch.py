@@ -181,6 +181,8 @@ class Dispatcher:
             code = 0 if tags is None else self.tag_code(tags)
         first, count = head.queue_offset, 1
         base, number = find_property(head.properties, INNER_BASE), find_property(head.properties, INNER_NUM)
+        if not head.sys_flag & FLAG_INNER_BATCH:
+            base = number = None
         if base is not None and number is not None and _is_count(base) and _is_count(number):
             first, count = int(base), min(max(int(number), 1), MOST_MESSAGES)
         return BatchUnit(head.physical_offset, head.size_bytes, code, head.store_ms, first, count)

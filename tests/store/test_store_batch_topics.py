@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from store_fixtures import HOST, PRODUCER, bodies_of, disk_of, put, running_store, simulated_world, small_config
 from test_store_replication import TOPIC, copy
 
@@ -62,6 +63,20 @@ async def test_a_topic_that_is_made_again_as_an_ordinary_one_has_simple_queues(a
         disk = disk_of(world)
         assert sorted((TOPIC, "Other")) == disk.listdir(SIMPLE)
         assert disk.listdir(BATCH) == []
+
+
+@pytest.mark.parametrize(("number", "base"), [("5", "7"), ("5", "9" * 5_000), ("9" * 5_000, "1"), ("5", "9" * 19)])
+async def test_what_a_client_says_of_batches_in_an_ordinary_topic_numbers_nothing(
+    number: str, base: str, autojump_clock: object
+) -> None:
+    world = simulated_world()
+    async with running_store(world) as store:
+        put(store, TOPIC, b"0")
+        put(store, TOPIC, b"1", INNER_NUM=number, INNER_BASE=base)
+        put(store, TOPIC, b"2")
+        # when the queues of the topic are made anew as batch queues
+        store.declare_kinds([TOPIC])
+        assert ([b"0", b"1", b"2"], 3) == (bodies(store), store.max_queue_offset(TOPIC, 0))
 
 
 async def test_simple_queues_that_an_older_version_left_are_made_anew_at_a_start(autojump_clock: object) -> None:
