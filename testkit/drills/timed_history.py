@@ -33,12 +33,12 @@ class TimedHistory(History):
         self.came: dict[tuple[str, str], list[float]] = {}
 
     def sent(self, key: str, sender: str, queue: tuple[str, str, int] | None, *, acknowledged: bool) -> None:
-        """Record a send; see :class:`History`."""
+        """See :meth:`understudy.testkit.history.History.sent`."""
         self.answered[key] = trio.current_time()
         super().sent(key, sender, queue, acknowledged=acknowledged)
 
     def delivered(self, key: str, group: str, queue: tuple[str, str, int], offset: int) -> None:
-        """Record a delivery; see :class:`History`."""
+        """See :meth:`understudy.testkit.history.History.delivered`."""
         self.came.setdefault((group, key), []).append(trio.current_time())
         super().delivered(key, group, queue, offset)
 
