@@ -106,7 +106,10 @@ async def decide(
     for place, _ in chosen:
         row = known.get(str(place))
         if row is None:
-            raise CommandFailedError(f"{place}: no half message waits there now; see stuckWork -a -t half -b {address}")
+            raise CommandFailedError(
+                f"{place}: no half message waits there now, each check moves it on; "
+                f"see stuckWork -a -t half -b {address}"
+            )
         if not row["stuck"]:
             raise CommandFailedError(f"{place}: {row['why']}")
     halves = [(await _half(context, address, broker_name, place), place, choice) for place, choice in chosen]

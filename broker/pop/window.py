@@ -8,6 +8,8 @@ The laws:
   clock's; it is never beyond that.
 * A check point is ripe when the queue's time is :data:`PATIENCE_MS` beyond its own: all its acknowledgements that came
   in time are here. Those in front of it are ripe before it, so that progress never passes one that is open.
+* One that came so late that it would be ripe at once waits for :data:`LATE_MS` of the clock: its acknowledgements come
+  a second after it. Where a clock was set back, the timer keeps both until the clock is again where the timer was.
 * A check point that came much too early is no work of now: it goes around again (:attr:`Ripe.early`), and holds up
   nothing. Only somebody who writes into the revive topic by hand makes such.
 * Acknowledgements that came before their check point wait for it, :data:`MOST_ORPHANS` of them; they hold up nothing.
@@ -26,6 +28,7 @@ from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint, Entry, K
 
 PATIENCE_MS = 2_000
 QUIET_MS = 3_000
+LATE_MS = AHEAD_MS + PATIENCE_MS
 TOO_EARLY_MS = 60_000
 MOST_ORPHANS = 10_000
 NEVER = float("inf")
@@ -39,11 +42,13 @@ class Ripe:
         position: its offset in the queue.
         point: with everything done that was acknowledged.
         early: its time has not come at all, it must go around again.
+        not_before_ms: wall time until which acknowledgements may still come, of one that came late.
     """
 
     position: int
     point: CheckPoint
     early: bool = False
+    not_before_ms: int = 0
 
 
 class ReviveWindow:
@@ -61,6 +66,7 @@ class ReviveWindow:
         self.begin = position
         self.next = position
         self.time_ms = 0
+        self._now_ms = 0
         self._points: dict[Key, Ripe] = {}
         self._orphans: dict[tuple[Key, int], None] = {}
 
@@ -114,7 +120,8 @@ class ReviveWindow:
                 del self._orphans[point.key, offset]
                 point = point.acked(offset)
         early = point.revive_ms - AHEAD_MS - deliver_ms > TOO_EARLY_MS
-        self._points[point.key] = Ripe(position, point, early)
+        late = self.time_ms - point.revive_ms > PATIENCE_MS
+        self._points[point.key] = Ripe(position, point, early, self._now_ms + LATE_MS if late else 0)
 
     def add_ack(self, ack: Ack) -> None:
         """Take an acknowledgement, wherever it came from."""
@@ -133,6 +140,7 @@ class ReviveWindow:
     def not_beyond(self, now_ms: int) -> None:
         """Take note of the wall time: the queue's own is never beyond it, also when the clock was set back."""
         self.time_ms = min(self.time_ms, now_ms)
+        self._now_ms = now_ms
 
     def reached_end(self, now_ms: int, timer_behind: bool) -> None:
         """Take note that nothing follows now.
@@ -148,7 +156,8 @@ class ReviveWindow:
         """Return the first check points as far as they are ripe, *limit* at most; they stay until :meth:`pass_to`."""
         found: list[Ripe] = []
         for each in self._points.values():
-            if len(found) == limit or not (each.early or self.time_ms - each.point.revive_ms > PATIENCE_MS):
+            done = self.time_ms - each.point.revive_ms > PATIENCE_MS and self._now_ms >= each.not_before_ms
+            if len(found) == limit or not (each.early or done):
                 break
             found.append(each)
         return found
@@ -169,7 +178,7 @@ class ReviveWindow:
 
     def due_ms(self) -> float:
         """Return the wall time when the first open check point can be ripe if nothing comes any more."""
-        first = self.oldest
+        first = next(iter(self._points.values()), None)
         if first is None:
             return NEVER
-        return max(first.revive_ms + PATIENCE_MS, self.time_ms + QUIET_MS) + 1
+        return max(first.point.revive_ms + PATIENCE_MS, self.time_ms + QUIET_MS, first.not_before_ms) + 1

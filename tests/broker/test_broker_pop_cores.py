@@ -16,7 +16,7 @@ from understudy.broker.pop import choice, revive_log
 from understudy.broker.pop.choice import Queue
 from understudy.broker.pop.order import STALE, UNKNOWN, OrderTable, next_record, read_order_table
 from understudy.broker.pop.revive_log import Ack, CheckPoint, ReviveLogError, read_entry
-from understudy.broker.pop.window import QUIET_MS, ReviveWindow
+from understudy.broker.pop.window import LATE_MS, QUIET_MS, ReviveWindow
 from understudy.format import json_dialect, names, receipts
 from understudy.format.receipts import Receipt, ReceiptError, read_receipt
 
@@ -157,6 +157,21 @@ class TestWindow:
         window.not_beyond(14_000)
         window.add(2, Ack(point.key, point.offsets, True), point.revive_ms)
         assert [each.point.open_offsets for each in window.ripe(9)] == []
+
+    def test_one_that_comes_after_its_time_waits_for_its_acknowledgements(self) -> None:
+        # given a timer that was ahead of a clock that was set back: all that waited in it comes at the end
+        window, acked, left = ReviveWindow(0), point_at(10_000), point_at(10_001)
+        window.not_beyond(60_000)
+        window.add(0, None, 60_000)
+        self.feed(window, acked, left)
+        # when, then nothing is ripe before what comes a second later is there, and then what is open
+        assert window.ripe(9) == []
+        assert window.due_ms() == 60_000 + LATE_MS + 1
+        window.not_beyond(61_000)
+        self.feed(window, Ack(acked.key, acked.offsets, True))
+        assert window.ripe(9) == []
+        window.not_beyond(60_000 + LATE_MS)
+        assert [each.point.open_offsets for each in window.ripe(9)] == [[], [1, 2, 3]]
 
     def test_ripe_by_the_clock_when_nothing_comes(self) -> None:
         window = ReviveWindow(0)
