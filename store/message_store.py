@@ -78,6 +78,7 @@ class MessageStore:
         batch_topics: those that have batch queues; always the same object.
         compacted_topics: those that are read from their compaction logs; always the same object.
         finish_truncation: awaited, ends a cut that was stopped in between. Raises ``OSError``.
+        compacted_copies: their records at a position, see :class:`understudy.store.compaction.queues.CompactedQueues`.
         hidden_grew: called when bytes were written, or became durable, that readers may not see yet; as cheap.
     """
 
@@ -104,6 +105,7 @@ class MessageStore:
         self._closed = False
         self.batch_topics: Set[str] = core.batch_queues.topics
         self.compacted_topics: Set[str] = core.compacted.topics
+        self.compacted_copies = core.compacted.copies_at
         self.arrived: list[Arrival] = core.arrived
         self.hidden_grew = core.hidden_grew
         self.append = self._writer.append

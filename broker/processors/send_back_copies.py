@@ -76,7 +76,7 @@ class RetryCopies:
             )
         if row.retry_queue_nums <= 0:
             return None
-        record = self._record(offset)
+        record = self._record(offset, command.ext or {})
         if record.sys_flag & FLAG_INNER_BATCH:
             # As the reference, by its check of such flags; clients send the one message they want again by themselves.
             remark = f"{PutStatus.MESSAGE_ILLEGAL.value}: the message at {offset} is one of a batch; send it anew"
@@ -100,10 +100,16 @@ class RetryCopies:
         copy = inner.with_delay(copy, pairs, self._delays.levels)
         return GivenBack(tuple(topics), copy, record.topic, origin, given_up)
 
-    def _record(self, offset: int) -> Record:
-        raw = self._store.read(offset) if offset >= 0 else None
+    def _record(self, offset: int, ext: dict[str, str]) -> Record:
+        topic, raw = ext.get("originTopic", ""), self._store.read(offset) if offset >= 0 else None
         try:
-            if raw is not None:
+            if topic in self._store.compacted_topics:
+                # It may say a position in the compaction log, where the reference takes it for one of the commit log.
+                for each in (raw, *self._store.compacted_copies(topic, offset)):
+                    record = None if each is None else decode_record(each)
+                    if record is not None and record.topic == topic and _is_named(record, ext.get("originMsgId", "")):
+                        return record
+            elif raw is not None:
                 return decode_record(raw)
         except RecordError:
             pass  # told below: to the sender it is no message either way
@@ -114,3 +120,11 @@ class RetryCopies:
         if wish is not None and command.version >= RETRY_OVERRIDE_VERSION:
             return wish
         return row.retry_max_times
+
+
+def _is_named(record: Record, message_id: str) -> bool:
+    """Whether *record* is the message of which a consumer says the id."""
+    return message_id in (
+        record.properties.get("UNIQ_KEY"),
+        offset_message_id(record.store_host, record.physical_offset),
+    )

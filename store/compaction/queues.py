@@ -10,7 +10,7 @@ from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 from understudy.store.batch_queue import BatchUnit
 from understudy.store.compaction.files import CompactedFile, CompactedQueue
-from understudy.store.compaction.layout import FOLDER, LOG_FOLDER, QUEUE_FOLDER, file_lengths
+from understudy.store.compaction.layout import FOLDER, LOG_FOLDER, QUEUE_FOLDER, file_lengths, whole
 from understudy.store.compaction.opening import cut_queue, open_queue
 from understudy.store.compaction.swaps import Positions, carry_out, noted_swap
 from understudy.store.config import StoreConfig
@@ -117,6 +117,16 @@ class CompactedQueues:
     def served(self, topic: str, queue_id: int) -> CompactedQueue | None:
         """Return what readers of a queue get its older messages from; ``None`` for an ordinary one."""
         return self.by_key.get((topic, queue_id)) if topic in self.topics else None
+
+    def copies_at(self, topic: str, position: int) -> list[memoryview]:
+        """Return the records of a topic that begin at *position* of the compaction log of one of its queues."""
+        found = []
+        for queue in [queue for (name, _), queue in self.by_key.items() if name == topic]:
+            for file in queue.files:
+                at = position - file.start
+                if 0 <= at < file.end and (head := whole(file.log_view(), at, file.start)) is not None:
+                    found.append(file.log_view()[at : at + head.size_bytes])
+        return found
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic that was deleted."""

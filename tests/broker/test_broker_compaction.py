@@ -149,6 +149,24 @@ async def test_a_deleted_topic_takes_its_compaction_log_along(tmp_path: Path) ->
         assert read(rig) == {0: b"new"}
 
 
+async def test_a_failed_message_comes_again_wherever_it_was_read(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        await make_topic(rig)
+        for number in range(60):
+            send(rig, f"k{number % 3}", b"v%d" % number)
+        await compact(rig)
+        send(rig, "k0", b"v60")
+        records = decode_records(rig.pull(TOPIC, 0, 0).body) + decode_records(rig.pull(TOPIC, 0, 60).body)
+        assert records[0].queue_offset > 40
+        assert records[-1].body == b"v60"
+        for record in (records[0], records[-1]):
+            header = {"offset": str(record.physical_offset), "group": "cg", "delayLevel": "-1", "originTopic": TOPIC}
+            assert rig.ask(36, {**header, "originMsgId": "another"}).code == 1
+            assert rig.ask(36, header).code == 1
+            assert rig.ask(36, {**header, "originMsgId": record.properties["UNIQ_KEY"]}).code == 0
+        assert [record.body for record in rig.stored("%DLQ%cg")] == [records[0].body, b"v60"]
+
+
 def _header(offset: int) -> dict[str, str]:
     return {
         "consumerGroup": "cg",
