@@ -17,6 +17,7 @@ from compaction_rig import (
     compacting,
     config,
     copied,
+    key_of,
     read,
     run,
 )
@@ -297,5 +298,40 @@ def test_a_message_that_is_put_back_into_the_log_is_copied_behind_time() -> None
             model.check(read(store, 0))
         async with compacting(world) as store:
             model.check(read(store, 0))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("stop", ["clean", "foreign", "killed", "power"])
+def test_a_topic_outlives_all_of_its_messages_in_the_log(stop: str) -> None:
+    async def scenario(world: World) -> None:
+        disk, model = disk_of(world), Model()
+        store = await MessageStore.open(world, config(), HOST)
+        store.declare_compacted([TOPIC], [])
+        for number in range(60):
+            model.put(store, key_of(number), b"v%d" % number)
+        await compacted(store)
+        for _ in range(200):
+            put(store, "Other", bytes(300))
+        await store.checkpoint()
+        assert store._retention.delete_files(1 << 60, True) > 2
+        assert store._lookup.min_queue_offset(TOPIC, 0) == 60
+        model.check(read(store, 0))
+        if stop in ("clean", "foreign"):
+            await store.close()
+            if stop == "foreign":  # as another broker leaves it
+                disk.remove("/store/recovery.mark")
+        elif stop == "killed":
+            disk.kill_process()
+        else:
+            disk.lose_power()
+        for expected in (60, 61):
+            async with compacting(world) as store:
+                model.check(read(store, 0))
+                assert store.max_queue_offset(TOPIC, 0) == expected
+                assert store.min_queue_offset(TOPIC, 0) == min(read(store, 0))
+                model.put(store, "k0", b"next")
+                await compacted(store)
+                model.check(read(store, 0))
 
     run(scenario)
