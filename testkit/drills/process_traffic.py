@@ -74,7 +74,14 @@ class Traffic(ABC):
             self.faults.append(Fault(begin, trio.current_time()))
 
     def delivered(self, key: str, group: str, queue: tuple[str, str, int], offset: int) -> None:
-        """Record a delivery of *key* to *group* that comes now: it stands in *queue* at *offset*."""
+        """Record a delivery that comes now.
+
+        Args:
+            key: of the message.
+            group: consumer group that got it.
+            queue: topic, broker name and queue id that it came from.
+            offset: its queue offset.
+        """
         self.history.delivered(key, group, queue, offset)
         self.came.append(trio.current_time())
 
