@@ -84,8 +84,7 @@ class MessageStore:
 
     def __init__(self, core: StoreCore, lock: Lock) -> None:
         """Use :meth:`open`."""
-        self._core = core
-        self._lock = lock
+        self._core, self._lock = core, lock
         self._dispatcher = Dispatcher(core)
         self._writer = (LightWriter if core.config.light_queues else Writer)(core, self._dispatcher)
         self._batch_writer = BatchWriter(core, self._dispatcher, self._writer)
@@ -105,7 +104,6 @@ class MessageStore:
         self._closed = False
         self.batch_topics: Set[str] = core.batch_queues.topics
         self.compacted_topics: Set[str] = core.compacted.topics
-        self.compacted_copies = core.compacted.copies_at
         self.arrived: list[Arrival] = core.arrived
         self.hidden_grew = core.hidden_grew
         self.append = self._writer.append
@@ -120,7 +118,7 @@ class MessageStore:
         self.written_queue_offset = lookup.written_queue_offset
         self.offset_by_time, self.queue_offset_at = lookup.offset_by_time, lookup.queue_offset_at
         self.store_time_of, self.earliest_store_time = lookup.store_time_of, lookup.earliest_store_time
-        self.finish_truncation = self._truncation.finish
+        self.compacted_copies, self.finish_truncation = core.compacted.copies_at, self._truncation.finish
 
     @classmethod
     async def open(
