@@ -13,7 +13,7 @@ from container_ring import TOPIC, Ring, open_ring, records, run
 from understudy.broker.admin.copied_tables import CopiedPops
 from understudy.broker.inner import InnerMessage
 from understudy.broker.pop.acting import ActingPops
-from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, message_of
+from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, Key, message_of, read_entry
 from understudy.broker.replicated.acting_pops import HOME_AT_ONCE, Home, ReplicatedActingPops
 from understudy.broker.replicated.table import Source
 from understudy.format import names
@@ -90,6 +90,55 @@ def test_a_master_that_does_not_ask_gets_what_was_handed_out_for_it(
             masters = [ring.broker(group, 0) for group in ring.shape.groups]
             found = [Counter(each.body.decode() for each in records(broker, topic)) for broker in masters]
             assert found == [left, Counter(), Counter()]
+
+    run(scenario)
+
+
+@pytest.mark.covers("R50")
+def test_check_points_and_acknowledgements_of_a_slave_all_go_to_one_master_and_each_pair_to_one_queue() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given messages of both queues, some popped at the master, the others at the slave that acts for it
+            queues = [MessageQueue(TOPIC, "g0", number) for number in (0, 1)]
+            for number in range(COUNT):
+                await ring.producer.send(Message(TOPIC, b"%d" % number), queue=queues[number % 2])
+            popped = await pop_all(ring, COUNT)
+            for number in range(COUNT):
+                await ring.producer.send(Message(TOPIC, b"later %d" % number), queue=queues[number % 2])
+            await trio.sleep(1.5)
+            await ring.cluster.kill("c1")
+            await until(lambda: "pop revive" in ring.broker("g0", 1).services.running(), 20)
+            popped += await pop_all(ring, COUNT)
+            # when the slave takes some acknowledgements, and the master that is back some
+            for each in popped[::4]:
+                await ack(ring.producer.session, each)
+            await ring.cluster.restart("c1")
+            await ring.online()
+            await ring.producer.session.renew_route(TOPIC)
+            for each in popped[1::4]:
+                await ack(ring.producer.session, each)
+            await trio.sleep(60)
+            # then the revive topic of that master has them all, and no other one has any
+            places = dict[Key, set[int]]()
+            kinds, acknowledged = Counter[str](), Counter[int]()
+            for group in ring.shape.groups:
+                revive = ring.broker(group, 0).pops.log.topic
+                for record in records(ring.broker(group, 0), revive):
+                    assert group == "g0"
+                    kind = record.properties["TAGS"]
+                    kinds[kind] += 1
+                    entry = read_entry(kind, record.body, group)
+                    places.setdefault(entry.key, set()).add(record.queue_id)
+                    acknowledged.update(entry.offsets if isinstance(entry, Ack) else ())
+            # and what belongs together is in the queue that its receipts name
+            named = {
+                (TOPIC, GROUP, each.queue_id, each.start_offset, each.pop_ms, "g0"): {each.revive_queue}
+                for each in (one.receipt for one in popped)
+            }
+            assert {key: places.get(key) for key in named} == named
+            assert kinds["ck"] == len(named)
+            # where the acknowledgements are beside them, but of what the slave had done alone
+            assert acknowledged == Counter(one.receipt.offset for one in [*popped[:COUNT:4], *popped[1::4]])
 
     run(scenario)
 
