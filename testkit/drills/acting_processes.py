@@ -129,7 +129,7 @@ class RealRun:
 
     def _result(self, traffic: Traffic) -> ProcessDrillResult:
         applications, hosts = self._applications, THREE.members_of
-        repeats = traffic.history.repeats(self._met_by, hosts) + applications.repeats(self._met_by, hosts)
+        repeats = traffic.repeats(self._met_by, hosts) + applications.repeats(self._met_by, hosts)
         allowed, repeated = judge(repeats)
         wrong = [Violation("broken", detail) for detail in applications.problems(self._met_by)]
         verdict = traffic.verdict()

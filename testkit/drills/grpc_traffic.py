@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +22,9 @@ from understudy.mqclient.errors import ClientError
 from understudy.mqclient.session import Session, open_session
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.world import real_world
+from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.held_handles import CODES, OK, Settled, judge
+from understudy.testkit.drills.met_faults import Met
 from understudy.testkit.drills.process_traffic import (
     CONCURRENT,
     JAVA_START_SECONDS,
@@ -130,6 +132,19 @@ class GrpcTraffic(ProgramTraffic):
         found = super().verdict()
         wrong = judge(self._settled, self._again.items(), self.faults)
         return attrs.evolve(found, violations=(*found.violations, *wrong))
+
+    def repeats(
+        self, met_by: Callable[[str | None], tuple[Met, ...]], hosts: Callable[[str | None], frozenset[str]]
+    ) -> list[Repeat]:
+        """Return nothing for a table of offsets to explain: these clients pop.
+
+        What was handed out and not acknowledged when the master died comes again, and only the group that holds its
+        messages tells what it acknowledged: that is judged by its handles (:meth:`verdict`).
+
+        Args:
+            met_by, hosts: as of other clients.
+        """
+        return []
 
     def told(self) -> list[str]:
         answers = Counter(_kind_of(each.code) if each.code not in CODES else each.code for each in self._settled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -21,8 +21,10 @@ from understudy.mqclient.producer import Producer, SendStatus, open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.sending import ProducerOptions
 from understudy.runtime.world import real_world
+from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.held_handles import Fault
 from understudy.testkit.drills.led_judge import Acknowledgement, Reading
+from understudy.testkit.drills.met_faults import Met
 from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.drills.timed_history import DELAYED_SENDER, TimedHistory
 from understudy.testkit.history import Verdict
@@ -105,6 +107,12 @@ class Traffic(ABC):
     def verdict(self) -> Verdict:
         """Judge what was seen; only the orderly group promises an order."""
         return self.history.check(list(self.groups), ordered=(ORDERLY,), may_move=True)
+
+    def repeats(
+        self, met_by: Callable[[str | None], tuple[Met, ...]], hosts: Callable[[str | None], frozenset[str]]
+    ) -> list[Repeat]:
+        """See :meth:`understudy.testkit.drills.timed_history.TimedHistory.repeats`."""
+        return self.history.repeats(met_by, hosts)
 
     def told(self) -> list[str]:
         """Return what else was seen, a line for each."""
