@@ -14,6 +14,17 @@ from understudy.broker.timer.done import Again, Done, Read
 from understudy.store.timer_check import TimerCheck
 
 
+async def delivered_three_seconds(*due: int) -> Rig:
+    """Return a replica with messages due in these seconds that had delivered up to the third one when it was lost."""
+    own = await rig()
+    own.keep(*due)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.move(Read(START_MS + 3_000))
+    own.timer.begin(False)
+    return own
+
+
 async def test_what_another_replica_had_and_delivered_is_not_put_into_slots_any_more(autojump_clock: MockClock) -> None:
     # Given messages that were not in slots yet when this master died
     own = await rig()
@@ -52,12 +63,7 @@ async def test_a_replica_tells_of_what_it_knows_to_be_done_before_it_has_put_it_
 
 
 async def test_what_only_this_log_has_is_delivered_after_a_take_over(autojump_clock: MockClock) -> None:
-    own = await rig()
-    own.keep(1, 2, 3, 20, 4, 30)
-    own.timer.begin(True)
-    own.enqueue()
-    own.timer.move(Read(START_MS + 3_000))
-    own.timer.begin(False)
+    own = await delivered_three_seconds(1, 2, 3, 20, 4, 30)
     # When the other replica had three messages only
     own.hears(10, 3)
     assert own.timer.progress.todo == (Again(3, 6, Read(START_MS + 3_000)),)
@@ -75,12 +81,7 @@ async def test_what_only_this_log_has_is_delivered_after_a_take_over(autojump_cl
 
 async def test_two_take_overs_in_a_row_leave_what_neither_replica_had(autojump_clock: MockClock) -> None:
     # Given messages in slots that died with a master, of which its slaves had three
-    own = await rig()
-    own.keep(1, 2, 3, 12, 4, 30, 15)
-    own.timer.begin(True)
-    own.enqueue()
-    own.timer.move(Read(START_MS + 3_000))
-    own.timer.begin(False)
+    own = await delivered_three_seconds(1, 2, 3, 12, 4, 30, 15)
     # When one slave after the other is heard, the second further than the first
     own.hears(10, 3)
     own.hears(20, 3)
@@ -92,12 +93,7 @@ async def test_two_take_overs_in_a_row_leave_what_neither_replica_had(autojump_c
 
 async def test_what_a_second_replica_had_and_delivered_is_not_left_to_do(autojump_clock: MockClock) -> None:
     # Given a master whose last messages only one of its slaves had
-    own = await rig()
-    own.keep(1, 2, 3, 12, 4, 30, 15)
-    own.timer.begin(True)
-    own.enqueue()
-    own.timer.move(Read(START_MS + 3_000))
-    own.timer.begin(False)
+    own = await delivered_three_seconds(1, 2, 3, 12, 4, 30, 15)
     # When the slave without them is heard first, which follows the other one and is as far as that one
     own.hears(20, 3)
     own.hears(14, 7)
@@ -110,12 +106,7 @@ async def test_what_a_second_replica_had_and_delivered_is_not_left_to_do(autojum
 async def test_of_each_message_a_master_knows_who_of_its_slaves_came_furthest(autojump_clock: MockClock) -> None:
     """The slaves had shorter logs than the master; the first one acted, and then the second one with the shortest."""
     # Given a master that had delivered up to the third second
-    own = await rig()
-    own.keep(1, 2, 3, 12, 7, 30, 15)
-    own.timer.begin(True)
-    own.enqueue()
-    own.timer.move(Read(START_MS + 3_000))
-    own.timer.begin(False)
+    own = await delivered_three_seconds(1, 2, 3, 12, 7, 30, 15)
     # When a slave with five of its messages has come to the tenth second, and one with three to the twentieth
     own.hears(10, 5)
     own.hears(20, 3)
@@ -139,12 +130,7 @@ async def test_of_each_message_a_master_knows_who_of_its_slaves_came_furthest(au
 
 
 async def test_what_was_late_when_another_replica_took_over_is_not_lost(autojump_clock: MockClock) -> None:
-    own = await rig()
-    own.keep(1, 2, 3, 12, 4, 30)
-    own.timer.begin(True)
-    own.enqueue()
-    own.timer.move(Read(START_MS + 3_000))
-    own.timer.begin(False)
+    own = await delivered_three_seconds(1, 2, 3, 12, 4, 30)
     # Given a master that has begun to deliver what was left to do, in a later second than its own
     own.hears(10, 3)
     own.timer.begin(True)
@@ -186,12 +172,7 @@ async def test_what_was_left_to_do_is_done_as_soon_as_it_is_delivered(autojump_c
 
 @pytest.mark.parametrize("durable", [False, True])
 async def test_what_waits_in_a_later_slot_is_not_put_there_twice(durable: bool, autojump_clock: MockClock) -> None:
-    own = await rig()
-    own.keep(1, 2, 3, 4)
-    own.timer.begin(True)
-    own.enqueue()
-    own.timer.move(Read(START_MS + 3_000))
-    own.timer.begin(False)
+    own = await delivered_three_seconds(1, 2, 3, 4)
     own.hears(10, 3)
     own.timer.begin(True)
     own.enqueue()

@@ -140,6 +140,36 @@ def our_proxy(folder: Path, namesrv: str, port: int, **keys: object) -> ServerPr
     return ServerProcess(f"{OURS} proxy", [*command, "-pc", str(path)], folder, "startup successfully")
 
 
+def lone_broker_on(folder: Path, port: int, **keys: object) -> str:
+    """Return the configuration of a broker without name server that goes on with the small files of *folder*.
+
+    Args:
+        folder: the store.
+        port: where it listens; the next one is for replication.
+        keys: more of them.
+    """
+    small = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": "broker-a",
+        "brokerId": 0,
+        "brokerIP1": "127.0.0.1",
+        "listenPort": port,
+        "haListenPort": port + 1,
+        "namesrvAddr": "127.0.0.1:1",
+        "timerWheelEnable": "false",
+        "storePathRootDir": folder,
+        "storePathCommitLog": f"{folder}/commitlog",
+        "diskMaxUsedSpaceRatio": 95,
+        "mappedFileSizeCommitLog": 262_144,
+        "mappedFileSizeConsumeQueue": 2_000,
+        "mappedFileSizeTimerLog": 1_024,
+        "maxHashSlotNum": 100,
+        "maxIndexNum": 400,
+        **keys,
+    }
+    return "".join(f"{key}={value}\n" for key, value in small.items())
+
+
 @contextlib.contextmanager
 def running(*servers: ServerProcess) -> Iterator[None]:
     """Starts servers one after the other and stops them in reverse; each of ours must end with exit code 0.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 from peer_connection import Connection
-from peer_processes import JAVA, OURS, peer_cluster, run_client, run_tool, running, server
+from peer_processes import JAVA, OURS, lone_broker_on, peer_cluster, run_client, run_tool, running, server
 
 from understudy.format.batch import encode_batch, iter_batch
 from understudy.format.properties import format_properties
@@ -67,29 +67,6 @@ def store_config(folder: Path) -> StoreConfig:
         max_hash_slot_num=100,
         max_index_num=400,
     )
-
-
-def configuration(folder: Path, port: int) -> str:
-    keys = {
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": "broker-a",
-        "brokerId": 0,
-        "brokerIP1": "127.0.0.1",
-        "listenPort": port,
-        "haListenPort": port + 1,
-        "namesrvAddr": "127.0.0.1:1",
-        "timerWheelEnable": "false",
-        "storePathRootDir": folder,
-        "storePathCommitLog": f"{folder}/commitlog",
-        "diskMaxUsedSpaceRatio": 95,
-        "mappedFileSizeCommitLog": 262_144,
-        "mappedFileSizeConsumeQueue": 2_000,
-        "mapperFileSizeBatchConsumeQueue": QUEUE_FILE_BYTES,
-        "mappedFileSizeTimerLog": 1_024,
-        "maxHashSlotNum": 100,
-        "maxIndexNum": 400,
-    }
-    return "".join(f"{key}={value}\n" for key, value in keys.items())
 
 
 def write_topics(folder: Path) -> None:
@@ -174,7 +151,15 @@ def test_a_store_with_batch_queues_goes_from_ours_to_java_and_back(
     assert len(list((folder / "batchconsumequeue" / TOPIC / "0").iterdir())) > 1
     write_topics(folder)
     # When the real broker goes on with it
-    with running(server(JAVA, "broker", "broker", tmp_path / "java", configuration(folder, port))):
+    with running(
+        server(
+            JAVA,
+            "broker",
+            "broker",
+            tmp_path / "java",
+            lone_broker_on(folder, port, mapperFileSizeBatchConsumeQueue=QUEUE_FILE_BYTES),
+        )
+    ):
         connection = Connection(port)
         try:
             # Then it serves every message of both kinds of queues where it is

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 from peer_connection import Connection
-from peer_processes import JAVA, running, server
+from peer_processes import JAVA, lone_broker_on, running, server
 
 from understudy.format.properties import format_properties
 from understudy.format.record import decode_records, encode_host
@@ -39,28 +39,13 @@ def store_config(folder: Path) -> StoreConfig:
 
 
 def configuration(folder: Path, port: int, interval_ms: int) -> str:
-    keys = {
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": "broker-a",
-        "brokerId": 0,
-        "brokerIP1": "127.0.0.1",
-        "listenPort": port,
-        "haListenPort": port + 1,
-        "namesrvAddr": "127.0.0.1:1",
-        "timerWheelEnable": "false",
-        "storePathRootDir": folder,
-        "storePathCommitLog": f"{folder}/commitlog",
-        "diskMaxUsedSpaceRatio": 95,
-        "mappedFileSizeCommitLog": 262_144,
-        "mappedFileSizeConsumeQueue": 2_000,
-        "mappedFileSizeTimerLog": 1_024,
-        "compactionMappedFileSize": LOG_FILE_BYTES,
-        "compactionCqMappedFileSize": QUEUE_FILE_BYTES,
-        "compactionScheduleInternal": interval_ms,
-        "maxHashSlotNum": 100,
-        "maxIndexNum": 400,
-    }
-    return "".join(f"{key}={value}\n" for key, value in keys.items())
+    return lone_broker_on(
+        folder,
+        port,
+        compactionMappedFileSize=LOG_FILE_BYTES,
+        compactionCqMappedFileSize=QUEUE_FILE_BYTES,
+        compactionScheduleInternal=interval_ms,
+    )
 
 
 def write_topics(folder: Path) -> None:

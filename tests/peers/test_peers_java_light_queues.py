@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 from peer_connection import Connection
-from peer_processes import JAVA, OURS, peer_cluster, run_client, running, server
+from peer_processes import JAVA, OURS, lone_broker_on, peer_cluster, run_client, running, server
 
 from understudy.format.properties import format_properties
 from understudy.format.record import decode_records, encode_host
@@ -58,29 +58,6 @@ def store_config(folder: Path) -> StoreConfig:
         enable_lmq=True,
         enable_multi_dispatch=True,
     )
-
-
-def configuration(folder: Path, port: int) -> str:
-    keys = {
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": "broker-a",
-        "brokerId": 0,
-        "brokerIP1": "127.0.0.1",
-        "listenPort": port,
-        "haListenPort": port + 1,
-        "namesrvAddr": "127.0.0.1:1",
-        "timerWheelEnable": "false",
-        "storePathRootDir": folder,
-        "storePathCommitLog": f"{folder}/commitlog",
-        "diskMaxUsedSpaceRatio": 95,
-        "mappedFileSizeCommitLog": 262_144,
-        "mappedFileSizeConsumeQueue": 2_000,
-        "mappedFileSizeTimerLog": 1_024,
-        "maxHashSlotNum": 100,
-        "maxIndexNum": 400,
-        **ON,
-    }
-    return "".join(f"{key}={value}\n" for key, value in keys.items())
 
 
 async def add(folder: Path, numbers: range) -> dict[str, list[str]]:
@@ -133,7 +110,7 @@ def test_a_store_with_light_queues_goes_from_ours_to_java_and_back(
     folder, port = tmp_path / "store", port_blocks.take()
     ours = trio.run(add, folder, range(100))
     # When the real broker goes on with it
-    with running(server(JAVA, "broker", "broker", tmp_path / "java", configuration(folder, port))):
+    with running(server(JAVA, "broker", "broker", tmp_path / "java", lone_broker_on(folder, port, **ON))):
         connection = Connection(port)
         try:
             # Then it serves our light queues
