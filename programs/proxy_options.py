@@ -17,7 +17,7 @@ from understudy.runtime.property_file import HOME_VARIABLE
 if TYPE_CHECKING:
     from understudy.proxy.config import ProxyConfig
 
-_LIBRARIES = ("h2", "google.protobuf", "cryptography")
+_LIBRARIES = ("hpack", "google.protobuf", "cryptography")
 
 
 def add_file_option(parser: argparse.ArgumentParser) -> None:

@@ -321,6 +321,7 @@ class Connection:
                     takes_turn = True
                 if reader.error is not None:
                     raise reader.error
+                del commands  # they may be large, and the next bytes far away
                 data = await receive(size)
             return "closed by the peer"
         except (FrameError, proxy_protocol.PreambleError) as error:

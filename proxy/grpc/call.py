@@ -83,12 +83,6 @@ class Call:
         self._changed = Signal()
         self._sending = trio.Lock() if method.streams else None
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
     @property
     def unread(self) -> int:
         """Messages that wait for the handler."""
@@ -130,6 +124,19 @@ class Call:
     def resume(self) -> bool:
         """Go on with a parked call; return whether somebody waits for its answer."""
         return self.connection.resume(self)
+
+    def begins_at_once(self) -> bool:
+        """Begin what the answer to the one message takes without a task; return whether that was possible."""
+        begin, message = self.method.at_once, self._messages[0]
+        if begin is None or isinstance(message, Inflating) or not begin(self, message):
+            return False
+        self.started = True
+        self.next()
+        return True
+
+    def answer(self, message: bytes) -> None:
+        """Answer a parked call with its one message, and end it; no task is needed where the client has room."""
+        self.connection.answer(self, message)
 
     def stop(self) -> None:
         """End what runs the call, or tell who waits for it while it is parked."""
@@ -221,15 +228,22 @@ class Method:
         streams: the client may send any number of messages; the handler begins before the first.
         most_bytes: largest message of such a call, where the server's limit is not low enough.
         endless: a call lasts as long as its client: when the server stops, nobody waits for its end.
+        at_once: of calls with one message: begins what the answer takes, parks the call, and returns True; or returns
+            False, and has begun nothing: then the handler answers. Must not raise.
     """
 
     handler: Handler
     streams: bool = False
     endless: bool = False
     most_bytes: int | None = None
+    at_once: Callable[[Call, bytes], bool] | None = None
 
 
-def unary(answer: Callable[[Call, bytes], Awaitable[bytes]], most_bytes: int | None = None) -> Method:
+def unary(
+    answer: Callable[[Call, bytes], Awaitable[bytes]],
+    most_bytes: int | None = None,
+    at_once: Callable[[Call, bytes], bool] | None = None,
+) -> Method:
     """Return the method of calls with one request, which *answer* is given, and the one answer that it returns."""
 
     async def handle(call: Call) -> None:
@@ -237,4 +251,4 @@ def unary(answer: Callable[[Call, bytes], Awaitable[bytes]], most_bytes: int | N
         if request is not None:
             await call.send(await answer(call, request), more=True)  # the end of the call follows
 
-    return Method(handle, most_bytes=most_bytes)
+    return Method(handle, most_bytes=most_bytes, at_once=at_once)

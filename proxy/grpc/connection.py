@@ -2,8 +2,9 @@
 
 The laws:
 
-* ``h2`` is the whole protocol state; bytes go in by one task, and events are dealt with in place. A call with a single
-  request gets a task when the request is complete: what is only begun is a row in a table.
+* ``protocol.py`` is the whole state of HTTP/2; bytes go in by one task, and what they say is dealt with in place. A
+  call with one request gets a task when the request is complete, unless its method begins what it takes at once: what
+  is only begun, and what waits for somebody else's answer alone, is a row in a table.
 * Nothing here waits to write. Answers go through an :class:`~understudy.runtime.outbox.Outbox`; a client that does not
   read is not read from, and is disconnected when it stalls.
 * What a client may hold is bounded: messages by size, calls by number, unread data by its window, control frames by
@@ -14,28 +15,24 @@ The laws:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from functools import partial
 
 import trio
-from h2 import events
-from h2.errors import ErrorCodes
-from h2.exceptions import H2Error
 
 from understudy.proxy.grpc import http2
-from understudy.proxy.grpc.call import Call, Handler, Method
+from understudy.proxy.grpc.call import Call, Handler
+from understudy.proxy.grpc.frames import ErrorCode
 from understudy.proxy.grpc.framing import IDENTITY, MessageReader, framed, refusal, timeout_seconds
 from understudy.proxy.grpc.held import Held
-from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.liveness import Attention, Liveness
+from understudy.proxy.grpc.protocol import ProtocolError, ServerProtocol
+from understudy.proxy.grpc.shared import Shared
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.proxy.grpc.writing import Writing
-from understudy.runtime.clock import Clock
-from understudy.runtime.load import Load
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
 from understudy.runtime.outbox import Outbox
 from understudy.runtime.signal import Signal
-from understudy.runtime.threads import Threads
 
 log = get_logger("proxy.grpc")
 
@@ -43,7 +40,8 @@ _CLOSE_GRACE_SECONDS = 1.0
 _FEW_CALLS, _SOME_ROOM_BYTES = 16, 1024
 _ENDED_AT_ONCE = 16
 """Calls of a connection that end in one turn of the event loop: each may have a task."""
-_CONTROL = (events.PingReceived, events.StreamReset, events.PriorityUpdated)
+_FRAMES_AT_ONCE = 8
+"""Frames that are dealt with between two looks at the clock: some hundred microseconds."""
 
 
 class GrpcConnection:
@@ -51,11 +49,7 @@ class GrpcConnection:
 
     Args:
         stream: its bytes; TLS and preambles are off.
-        clock: for deadlines and idle times.
-        load: where unread requests, open calls and unsent answers are counted.
-        threads: for what takes long.
-        methods: by path, as ``/package.Service/Method``.
-        limits: see there.
+        shared: of its server.
         peer: the client's host and port, if a preamble named another than *stream* has.
 
     Attributes:
@@ -65,35 +59,27 @@ class GrpcConnection:
         held: what its calls hold.
     """
 
-    def __init__(
-        self,
-        stream: ByteStream,
-        clock: Clock,
-        load: Load,
-        threads: Threads,
-        methods: Mapping[str, Method],
-        limits: GrpcLimits,
-        peer: tuple[str, int] | None = None,
-    ) -> None:
+    def __init__(self, stream: ByteStream, shared: Shared, peer: tuple[str, int] | None = None) -> None:
         self.peer, self.source = peer or stream.peer, stream.peer[0]
         self.local = stream.local
-        self.clock = clock
-        self.threads = threads
-        self.held = Held(load, self)
+        self.clock = shared.clock
+        self.threads = shared.threads
+        self.held = Held(shared.load, self)
         self._stream = stream
-        self._load = load
-        self._methods = methods
-        self._limits = limits
-        self._outbox = Outbox(stream, clock, limits, load.outgoing, self.close)
-        self._h2 = http2.new_state(limits)
+        self._load = shared.load
+        self._methods = shared.methods
+        self._limits = limits = shared.limits
+        self._handed_on = shared.handed_on
+        self._outbox = Outbox(stream, self.clock, limits, self._load.outgoing, self.close)
+        self._protocol = ServerProtocol(limits, self)
         self._calls: dict[int, Call] = {}
-        self._writing = Writing(self._h2, self._outbox)
+        self._writing = Writing(self._protocol, self._outbox, shared.later)
         self._window = Signal()
         self._nursery: trio.Nursery | None = None
         self._receiving = trio.CancelScope()
         self._stopping = self._ended = False
         self._closing = ""
-        self._life = Liveness(limits, clock.monotonic())
+        self._life = Liveness(limits, self.clock.monotonic())
         self._control = http2.ControlBudget(limits)
 
     def holds(self, call: Call) -> bool:
@@ -111,8 +97,6 @@ class GrpcConnection:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = self._outbox.nursery = nursery
-                self._h2.initiate_connection()
-                self._h2.increment_flow_control_window(self._limits.window_bytes - http2.DEFAULT_WINDOW_BYTES)
                 self._writing.flush()
                 try:
                     with self._receiving:
@@ -131,6 +115,7 @@ class GrpcConnection:
 
     async def _end_calls(self) -> None:
         """Let go of what is open, some of it in a turn; when thousands of clients leave at once, each has its turns."""
+        self._writing.flush()
         self._writing.corked = True  # nothing leaves any more
         calls = list(self._calls.values())
         for first in range(0, max(len(calls), 1), _ENDED_AT_ONCE):
@@ -144,10 +129,8 @@ class GrpcConnection:
             data = data or await self._stream.receive_some(size)
             while data and not self._closing:
                 self._life.last_byte = self.clock.monotonic()
-                if len(data) <= self._limits.slice_bytes:
-                    self._take_slice(data)
-                else:
-                    await self._take_in_turns(data)
+                if self._deals_with(data):
+                    await self._take_turns()
                 if self._outbox.unsent and self._outbox.choked:
                     await self._outbox.wait_drained()
                 data = b"" if self._closing else await self._stream.receive_some(size)
@@ -159,30 +142,37 @@ class GrpcConnection:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the client is gone
 
-    def _take_slice(self, data: bytes) -> None:
-        """Deal with *data*, and send what that leads to."""
-        self._writing.corked = True
-        try:
-            self._take(self._h2.receive_data(data))
-        except (H2Error, ValueError, IndexError, KeyError) as error:  # the last three: hpack and hyperframe
-            self._closing = f"protocol error: {str(error) or type(error).__name__}"
-        finally:
-            self._writing.corked = False
-        self._writing.flush()
+    def _deals_with(self, data: bytes = b"", until: float = -math.inf) -> bool:
+        """Deal with *data*, and what was left before it, and send what that leads to; return whether something is left.
 
-    async def _take_in_turns(self, data: bytes) -> None:
-        """Deal with *data* slice by slice; connections with much to do work one after the other."""
-        slices, view, at = http2.Slices(self._limits, self.clock.monotonic), memoryview(data), 0
-        while at < len(view) and not self._closing:
+        Args:
+            data: bytes of the client.
+            until: monotonic seconds after which only a few frames more are dealt with.
+        """
+        writing, clock = self._writing, self.clock
+        writing.corked = True
+        try:
+            left = self._protocol.receive(data, _FRAMES_AT_ONCE)
+            while left and not self._closing and clock.monotonic() < until:
+                left = self._protocol.receive(b"", _FRAMES_AT_ONCE)
+        except ProtocolError as error:
+            self._closing, left = f"protocol error: {error}", False
+        finally:
+            writing.corked = False
+            self._handed_on()
+        writing.flush()
+        return left and not self._closing
+
+    async def _take_turns(self) -> None:
+        """Deal with what is left; connections with much to do work one after the other."""
+        left = True
+        while left:
             async with self._load.turn:
-                over = slices.begin()
-                while at < len(view) and not self._closing and not over:
-                    size = slices.size
-                    self._take_slice(bytes(view[at : at + size]))
-                    at, over = at + size, slices.took()
+                left = self._deals_with(until=self.clock.monotonic() + self._limits.turn_seconds)
 
     async def _last_words(self) -> None:
         """Wait until what was said is sent, but not for long."""
+        self._writing.flush()
         with self.clock.move_on_after(_CLOSE_GRACE_SECONDS):
             await self._outbox.wait_drained()
 
@@ -212,7 +202,7 @@ class GrpcConnection:
         elif attention is Attention.CLOSE:
             self.close(attention.value)
         elif attention is Attention.PING:
-            self._h2.ping(b"are here")
+            self._protocol.ping()
             self._writing.flush()
         return due
 
@@ -220,7 +210,8 @@ class GrpcConnection:
         """Tell the client to open no more calls here; those that are open go on."""
         if not self._stopping:
             self._stopping = True
-            self._writing.goodbye()
+            self._protocol.goodbye()
+            self._writing.flush()
 
     async def drain(self) -> None:
         """Say goodbye, end calls that have no end, and wait a little for the others."""
@@ -231,59 +222,53 @@ class GrpcConnection:
         with self.clock.move_on_after(self._limits.drain_seconds):
             while self._calls:
                 await self._window.wait()
+            self._writing.flush()
             await self._outbox.wait_drained()
 
     # --- what comes --------------------------------------------------------------------------------------------
 
-    def _take(self, found: list[events.Event]) -> None:
-        told: events.Event | None = None  # a priority that is a part of the request before it, and no frame
-        for event in found:
-            if isinstance(event, events.DataReceived):
-                self._on_data(event)
-            elif isinstance(event, events.RequestReceived):
-                self._on_request(event)
-                told = event.priority_updated
-            elif isinstance(event, events.StreamEnded):
-                self._on_end(event.stream_id or 0)
-            elif isinstance(event, events.WindowUpdated):
-                self._on_window(event.stream_id or 0)
-            elif isinstance(event, events.RemoteSettingsChanged):
-                self._count_control(self._limits.settings_frames)
-                self._window.set()
-            elif isinstance(event, events.StreamReset):
-                if (call := self._calls.get(event.stream_id or 0)) is not None:
-                    self._forget(call)
-            elif isinstance(event, events.ConnectionTerminated):
-                self._closing = "closed by the client"
-            elif isinstance(event, events.PingAckReceived):
-                self._life.pong()
-            if isinstance(event, _CONTROL) and event is not told:
-                self._count_control()
-
-    def _count_control(self, count: int = 1) -> None:
+    def on_control(self, count: int = 1) -> None:
+        """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
         limits = self._limits
         if not self._control.spend(self._life.last_byte, count) and not self._closing:
             self._closing = f"more than {limits.control_frames} control frames in {limits.control_seconds:g} s"
-            self._writing.close(ErrorCodes.ENHANCE_YOUR_CALM)
+            self._protocol.close(ErrorCode.ENHANCE_YOUR_CALM)
 
-    def _on_window(self, stream_id: int) -> None:
+    def on_settings(self) -> None:
+        """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
+        self.on_control(self._limits.settings_frames)
+        self._window.set()
+
+    def on_room(self, stream_id: int) -> None:
         """Wake those who wait for room, unless all of many do and there is next to none."""
-        if stream_id or len(self._calls) <= _FEW_CALLS or self._h2.outbound_flow_control_window >= _SOME_ROOM_BYTES:
+        if stream_id or len(self._calls) <= _FEW_CALLS or self._protocol.window >= _SOME_ROOM_BYTES:
             self._window.set()
 
-    def _on_request(self, event: events.RequestReceived) -> None:
-        stream_id = event.stream_id or 0
-        headers = {http2.text_of(name): http2.text_of(value) for name, value in event.headers or ()}
-        self._life.last_call = self._life.last_byte
-        refused = refusal(headers, self._methods)
+    def on_pong(self) -> None:
+        """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
+        self._life.pong()
+
+    def on_goodbye(self) -> None:
+        """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
+        self._closing = self._closing or "closed by the client"
+
+    def on_reset(self, stream_id: int) -> None:
+        """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
+        if (call := self._calls.get(stream_id)) is not None:
+            self._forget(call)
+
+    def on_request(self, stream_id: int, fields: dict[str, str]) -> None:
+        """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
+        now = self._life.last_call = self._life.last_byte
+        refused = refusal(fields, self._methods)
         if refused is not None:
-            self._writing.refuse(stream_id, *refused)
+            self._writing.end(stream_id, http2.refusal_of(*refused))
             return
-        method, timeout = self._methods[headers[":path"]], headers.get("grpc-timeout")
-        deadline = None if timeout is None else self._life.last_byte + timeout_seconds(timeout)
+        method, timeout = self._methods[fields[":path"]], fields.get("grpc-timeout")
+        deadline = None if timeout is None else now + timeout_seconds(timeout)
         most = min(self._limits.message_bytes, method.most_bytes or self._limits.message_bytes)
-        reader = MessageReader(most, headers.get("grpc-encoding", IDENTITY))
-        call = self._calls[stream_id] = Call(self, stream_id, method, headers, reader, self._life.last_byte, deadline)
+        reader = MessageReader(most, fields.get("grpc-encoding", IDENTITY))
+        call = self._calls[stream_id] = Call(self, stream_id, method, fields, reader, now, deadline)
         if not self.held.park(call, self._limits.call_bytes):
             why = "too many calls wait at this server; wait for answers before you call again, or use another server"
             self._end(call, StatusCode.RESOURCE_EXHAUSTED, why)
@@ -292,17 +277,16 @@ class GrpcConnection:
         elif method.streams:
             self._start(call, method.handler)
 
-    def _on_data(self, event: events.DataReceived) -> None:
-        call = self._calls.get(event.stream_id or 0)
-        size = event.flow_controlled_length or 0
+    def on_data(self, stream_id: int, data: bytes, size: int, *, ended: bool) -> None:
+        """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
+        call = self._calls.get(stream_id)
         if call is None:  # of a call that has ended: only the window of all calls is given back
-            if size:
-                self._writing.give_back(size, event.stream_id or 0)
+            self._writing.give_back(size, stream_id)
             return
-        if not event.data and event.stream_ended is None:  # many clients end each request by a frame of its own
-            self._count_control()
+        if not data and not ended:  # many clients end each request by a frame of its own
+            self.on_control()
         try:
-            messages = call.reader.feed(event.data or b"")
+            messages = call.reader.feed(data)
             if call.unread + len(messages) > 1 and not call.method.streams:
                 raise RpcError(StatusCode.INTERNAL, "a call of this method has one message")
             call.take(messages)
@@ -323,7 +307,8 @@ class GrpcConnection:
             call.unacknowledged_bytes = 0
             self._writing.give_back(size, call.stream_id)
 
-    def _on_end(self, stream_id: int) -> None:
+    def on_end(self, stream_id: int) -> None:
+        """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
         call = self._calls.get(stream_id)
         if call is None:
             return
@@ -332,7 +317,8 @@ class GrpcConnection:
             if call.parked is not None:
                 self.resume(call)
         elif call.unread:
-            self._start(call, call.method.handler)
+            if not call.begins_at_once():
+                self._start(call, call.method.handler)
         else:
             self._end(call, StatusCode.INTERNAL, "the call has no whole message")
 
@@ -376,8 +362,7 @@ class GrpcConnection:
         if not self.holds(call):
             return
         trailers = http2.end_of(status, message)
-        headers = trailers if call.headers_sent else [*http2.HEADERS, *trailers]
-        self._writing.end(call.stream_id, headers, complete=call.complete)
+        self._writing.end(call.stream_id, trailers if call.headers_sent else http2.HEADERS + trailers)
         self._forget(call)
 
     def _forget(self, call: Call) -> None:
@@ -397,4 +382,16 @@ class GrpcConnection:
         await self._writing.message(call, framed(message), self._window)
         self._control.earn()
         if not more:
-            self._writing.flush()
+            self._writing.flush_later()
+
+    def answer(self, call: Call, message: bytes) -> None:
+        """Answer a parked call and end it, see :meth:`Call.answer`."""
+        if not self.holds(call):
+            return
+        if self._writing.whole(call, framed(message)):
+            call.goes_on()
+            self._control.earn()
+            self._end(call, StatusCode.OK, "")
+        else:  # a task waits for room
+            call.park(partial(Call.send, message=message, more=True))
+            self.resume(call)

@@ -12,13 +12,12 @@ class GrpcLimits:
     Attributes:
         message_bytes: largest message accepted, inflated.
         header_list_bytes: largest list of header fields accepted.
-        calls: streams that may be open at a time, about.
+        calls: streams that may be open at a time.
         call_bytes: what an open call costs, counted into what waits in the process.
         unread_messages: messages of a stream that wait for its handler; what follows waits at the client.
         window_bytes: what a client may send of one stream, and of all, before it is taken.
         receive_bytes: most bytes taken from the network in one go.
-        slice_bytes: most bytes that are dealt with before a look at the clock; who sends more in one go takes turns.
-        turn_seconds: how long a connection works before others have a turn.
+        turn_seconds: how long a connection works before others have a turn, of what it sent in one go.
         control_frames: pings, settings, resets and empty frames of a client in :attr:`control_seconds`; who sends more
             is disconnected. Settings count as :attr:`settings_frames`, for each may concern all calls. Each message
             that the client gets allows one more: clients measure the link with pings.
@@ -41,7 +40,6 @@ class GrpcLimits:
     unread_messages: int = 16
     window_bytes: int = 1024 * 1024
     receive_bytes: int = 32 * 1024
-    slice_bytes: int = 1024
     turn_seconds: float = 0.002
     control_frames: int = 1000
     settings_frames: int = 20

@@ -9,6 +9,8 @@ import trio
 from understudy.proxy.grpc.call import Method
 from understudy.proxy.grpc.connection import GrpcConnection
 from understudy.proxy.grpc.limits import GrpcLimits
+from understudy.proxy.grpc.shared import Shared
+from understudy.proxy.grpc.writing import Later
 from understudy.runtime.background import open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, Listener
@@ -33,6 +35,7 @@ class GrpcServer:
         methods: how calls are answered, by path.
         limits: bounds of each connection.
         tls: connections may, or must, be secured by it; ``None`` for none.
+        handed_on: see :class:`~understudy.proxy.grpc.shared.Shared`; ``None``: there is nothing to do then.
 
     Attributes:
         connections: the open ones.
@@ -47,11 +50,14 @@ class GrpcServer:
         methods: Mapping[str, Method],
         limits: GrpcLimits | None = None,
         tls: ServerTls | None = None,
+        handed_on: Callable[[], None] | None = None,
     ) -> None:
         self._world = world
         self._bind_to = (host, port)
-        self._methods = methods
         self._limits = limits or GrpcLimits()
+        self._shared = Shared(
+            world.clock, world.load, world.threads, methods, self._limits, Later(), handed_on or (lambda: None)
+        )
         self._tls = tls
         self._listener: Listener | None = None
         self.connections: set[GrpcConnection] = set()
@@ -86,6 +92,7 @@ class GrpcServer:
         listener = self._listener
         assert listener is not None
         async with open_shielded() as connections:
+            connections.start_soon(self._shared.later.run)
             try:
                 async with trio.open_nursery() as looking:
                     looking.start_soon(self._look)
@@ -118,9 +125,7 @@ class GrpcServer:
                     world = self._world
                     async with world.load.newcomers:
                         pass  # when thousands come at once, those that are there have their turns
-                    connection = GrpcConnection(
-                        stream, world.clock, world.load, world.threads, self._methods, self._limits, source
-                    )
+                    connection = GrpcConnection(stream, self._shared, source)
             if connection is not None:
                 self.connections.add(connection)
                 await connection.run(data)

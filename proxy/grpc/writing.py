@@ -1,62 +1,84 @@
-"""What one connection says: the frames that the protocol's state makes, and the outbox by which they leave."""
+"""What one connection says: the frames that the protocol's state makes, and the outbox by which they leave.
+
+What many calls of a connection say in one turn of the event loop leaves together in the next: a write costs as much as
+all that goes before it in a small call. What is said while the connection reads leaves when it has read.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
-
 import trio
-from h2.errors import ErrorCodes
-from h2.exceptions import H2Error
 
 from understudy.proxy.grpc import http2
 from understudy.proxy.grpc.call import Call
-from understudy.proxy.grpc.status import RpcError
+from understudy.proxy.grpc.streams import Streams
 from understudy.runtime.outbox import Outbox
 from understudy.runtime.signal import Signal
+
+
+class Later:
+    """Sends what connections have to say once all that go on in this turn of the event loop have said it."""
+
+    def __init__(self) -> None:
+        self._said: list[Writing] = []
+        self._changed = Signal()
+
+    def add(self, writing: Writing) -> None:
+        """Send what *writing* has, later."""
+        self._said.append(writing)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Send for ever."""
+        while True:
+            if not self._said:
+                await self._changed.wait()
+            said, self._said = self._said, []
+            for writing in said:
+                writing.flush()
 
 
 class Writing:
     """The outgoing side of one connection; nothing here waits.
 
     Args:
-        state: of the protocol.
+        streams: of the connection.
         outbox: of the connection.
+        later: of the server.
 
     Attributes:
         corked: what is said leaves later, together.
     """
 
-    def __init__(self, state: http2.ServerState, outbox: Outbox) -> None:
-        self._state = state
+    def __init__(self, streams: Streams, outbox: Outbox, later: Later) -> None:
+        self._streams = streams
         self._outbox = outbox
+        self._later = later
+        self._is_due = False
         self.corked = False
 
     def flush(self) -> None:
-        """Send what the protocol has to say."""
+        """Send what there is."""
+        self._is_due = False
         if self.corked:
             return
-        data = self._state.data_to_send()
+        data = self._streams.take()
         if data:
             self._outbox.send((data,), len(data))
 
-    def safely(self, change: Callable[[], None]) -> None:
-        """Make a change to the protocol's state, unless the stream or the connection has ended meanwhile; send it."""
-        with contextlib.suppress(H2Error):
-            change()
-        self.flush()
+    def flush_later(self) -> None:
+        """Send what there is in the next turn of the event loop, unless it leaves before."""
+        if not self._is_due and not self.corked:
+            self._is_due = True
+            self._later.add(self)
 
     def give_back(self, size: int, stream_id: int) -> None:
         """Give back the window of *size* bytes."""
-        self.safely(lambda: self._state.acknowledge_received_data(size, stream_id))
+        self._streams.give_back(size, stream_id)
+        self.flush_later()
 
     def send(self, stream_id: int, data: bytes, at: int) -> int:
-        """Make a frame of *data* from *at* on; return its bytes, 0 where its client has no room. Raises ``H2Error``."""
-        window = self._state.local_flow_control_window(stream_id)
-        size = min(window, self._state.max_outbound_frame_size, len(data) - at)
-        if size > 0:
-            self._state.send_data(stream_id, data[at : at + size] if size < len(data) else data)
-        return max(size, 0)
+        """Make a frame of *data* from *at* on; return its bytes, 0 where its client has no room."""
+        return self._streams.send_data(stream_id, data, at)
 
     async def message(self, call: Call, data: bytes, window: Signal) -> None:
         """Send *data* of a call, in frames, as its client has room for them.
@@ -70,41 +92,30 @@ class Writing:
             trio.BrokenResourceError: the client has ended the call.
         """
         at = 0
-        try:
-            while at < len(data):
-                if call.ended:
-                    raise trio.BrokenResourceError("the client has ended the call")
-                if not call.headers_sent:
-                    call.headers_sent = True
-                    self._state.send_headers(call.stream_id, http2.HEADERS)
-                sent = 0 if self._outbox.choked else self.send(call.stream_id, data, at)
-                at += sent
-                if not sent:
-                    self.flush()
-                    await (self._outbox.wait_drained() if self._outbox.choked else window.wait())
-        except H2Error as error:
-            raise trio.BrokenResourceError(f"the client has ended the call: {error}") from None
+        while at < len(data):
+            if call.ended:
+                raise trio.BrokenResourceError("the client has ended the call")
+            self._begin(call)
+            sent = 0 if self._outbox.choked else self.send(call.stream_id, data, at)
+            at += sent
+            if not sent:
+                self.flush()
+                await (self._outbox.wait_drained() if self._outbox.choked else window.wait())
 
-    def end(self, stream_id: int, headers: http2.Headers, *, complete: bool) -> None:
-        """End a stream; *complete*: its client has sent everything."""
+    def whole(self, call: Call, data: bytes) -> bool:
+        """Send all of *data* of a call at once; False where there is no room for it now, and nothing is sent."""
+        if self._outbox.choked or self._streams.room(call.stream_id) < len(data):
+            return False
+        self._begin(call)
+        self._streams.send_data(call.stream_id, data)
+        return True
 
-        def close() -> None:
-            self._state.send_headers(stream_id, headers, end_stream=True)
-            if not complete:
-                self._state.reset_stream(stream_id, ErrorCodes.NO_ERROR)
+    def _begin(self, call: Call) -> None:
+        if not call.headers_sent:
+            call.headers_sent = True
+            self._streams.send_fields(call.stream_id, http2.HEADERS, end=False)
 
-        self.safely(close)
-
-    def refuse(self, stream_id: int, http_status: int, error: RpcError) -> None:
-        """End what is no call."""
-        headers = [(b":status", str(http_status).encode()), (b"content-type", b"application/grpc")]
-        self.end(stream_id, [*headers, *http2.end_of(error.status, error.message)], complete=False)
-
-    def goodbye(self) -> None:
-        """Say that no more calls may be opened; those that are open go on."""
-        self.flush()
-        self._outbox.send((http2.GOODBYE,), len(http2.GOODBYE))
-
-    def close(self, why: ErrorCodes) -> None:
-        """Say that the connection ends, and why."""
-        self.safely(lambda: self._state.close_connection(why))
+    def end(self, stream_id: int, block: bytes) -> None:
+        """End a stream with a block of header fields."""
+        self._streams.send_fields(stream_id, block, end=True)
+        self.flush_later()

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
-from h2.connection import H2Connection
-from h2.settings import SettingCodes
-from hyperframe.frame import SettingsFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.proxy.grpc.framing import MessageReader, framed, percent_encoded, timeout_seconds
-from understudy.proxy.grpc.http2 import new_state
-from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.status import RpcError, StatusCode
 
 
@@ -51,19 +44,3 @@ def test_a_text_for_people_survives_a_header_field() -> None:
         percent_encoded("plain text"),
         percent_encoded("line\nä"),
     )
-
-
-def test_settings_that_mean_nothing_are_not_kept_and_those_that_do_count() -> None:
-    state, client = new_state(GrpcLimits()), H2Connection()
-    state.initiate_connection()
-    client.initiate_connection()
-    state.receive_data(client.data_to_send())
-    size = SettingsFrame(0)
-    size.settings = {SettingCodes.INITIAL_WINDOW_SIZE: 5, SettingCodes.MAX_FRAME_SIZE: 20_000}
-    state.receive_data(size.serialize())
-    assert (5, 20_000) == (state.remote_settings.initial_window_size, state.max_outbound_frame_size)
-    before = len(state.remote_settings)
-    for first in range(1_000, 60_000, 2_000):
-        body = b"".join(struct.pack(">HL", number, 1) for number in range(first, first + 2_000))
-        state.receive_data(len(body).to_bytes(3, "big") + b"\x04\x00" + bytes(4) + body)
-    assert before == len(state.remote_settings)

@@ -12,7 +12,6 @@ import pytest
 import trio
 from grpc_client import GrpcClient, open_client
 from grpc_rig import LIMITS, Rig, play
-from h2.connection import H2Connection
 from hyperframe.frame import ContinuationFrame, HeadersFrame, SettingsFrame
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +24,6 @@ from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.grpc.call import Call
 from understudy.proxy.grpc.connection import _ENDED_AT_ONCE, GrpcConnection
 from understudy.proxy.grpc.framing import AT_ONCE_BYTES, Inflating, MessageReader, framed
-from understudy.proxy.grpc.http2 import Slices
-from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.proxy.messages import rocketmq_v2 as v2
 
@@ -65,43 +62,28 @@ def test_a_client_that_leaves_with_very_many_calls_leaves_others_their_turns() -
     play(test)
 
 
-def test_what_takes_long_is_dealt_with_in_smaller_slices() -> None:
-    limits, now, sizes = GrpcLimits(), 0.0, list[int]()
-    slices = Slices(limits, lambda: now)
-    over = slices.begin()
-    for part in (*[0] * 6, *[1] * 6, 0):  # of the time that a turn has, times six
-        assert not over
-        sizes.append(slices.size)
-        now += part * limits.turn_seconds / 6
-        over = slices.took()
-    assert sizes == [128, 256, 512, 1024, 1024, 1024, 1024, 512, 256, 128, 128, 128, 128]
-    now += limits.turn_seconds / 6
-    assert slices.took()
-    assert not slices.begin()
-
-
-def test_a_slice_of_calls_that_cost_much_is_no_turn_of_its_own() -> None:
-    """Fifty calls may come in a kilobyte: each costs time, and the turn ends when it has had its own."""
+def test_calls_that_cost_much_have_no_longer_turns() -> None:
+    """Hundreds of calls may come at once: each costs time, and the turn ends when it has had its own."""
 
     async def test(rig: Rig, client: GrpcClient) -> None:
         await client.call("/t/Echo", b"x")
         connection, now, turns = connection_of(rig), 0.0, list[float]()
-        take, stop, usual = connection._take_slice, rig.load.turn.release, connection.clock
+        take, stop, usual = connection.on_request, rig.load.turn.release, connection.clock
 
         class Slow:
             def monotonic(self) -> float:
                 return now
 
-        def noted(data: bytes) -> None:
+        def noted(stream_id: int, fields: dict[str, str]) -> None:
             nonlocal now
-            now += len(data) * LIMITS.turn_seconds / 256  # what a kilobyte of calls may cost: four turns
-            take(data)
+            now += LIMITS.turn_seconds / 16
+            take(stream_id, fields)
 
         def released() -> None:
             turns.append(now)
             stop()
 
-        connection._take_slice = noted  # type: ignore[method-assign]
+        connection.on_request = noted  # type: ignore[method-assign]
         connection.clock = Slow()  # type: ignore[assignment]
         rig.load.turn.release = released  # type: ignore[method-assign]
         fields = [(":method", "POST"), (":scheme", "http"), (":path", "/t/No"), (":authority", "test")]
@@ -122,14 +104,14 @@ def test_who_sends_much_at_once_leaves_others_their_turns() -> None:
         await client.call("/t/Echo", b"x")
         seen, turn = list[int](), rig.load.turn
         connection = connection_of(rig)
-        take = connection._take_slice
+        take = connection._deals_with
 
-        def noted(data: bytes) -> None:
-            if len(data) == 100 // 8:  # a slice
+        def noted(data: bytes = b"", until: float = -math.inf) -> bool:
+            if not data:  # what was left
                 seen.append(turn.statistics().tasks_waiting)
-            take(data)
+            return take(data, until)
 
-        connection._take_slice = noted  # type: ignore[method-assign]
+        connection._deals_with = noted  # type: ignore[method-assign]
         fields = [(":method", "POST"), (":scheme", "http"), (":path", "/t/No"), (":authority", "test")]
         for _ in range(100):
             client.h2.send_headers(client.h2.get_next_available_stream_id(), fields, end_stream=True)
@@ -148,31 +130,11 @@ def test_who_sends_much_at_once_leaves_others_their_turns() -> None:
 
                     nursery.start_soon(work)
         await trio.sleep(1)
-        assert len(seen) > 3  # slice by slice, each with a turn of its own
+        assert len(seen) > 3  # some frames in each, with a turn of its own
         assert seen[-1] == 0
         assert [b"x"] == (await client.call("/t/Echo", b"x")).messages
 
-    play(test, attrs.evolve(LIMITS, turn_seconds=-1.0, slice_bytes=100))
-
-
-def test_a_new_call_costs_no_look_at_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = 0
-    look = H2Connection._open_streams
-
-    def noted(self: H2Connection, remainder: int) -> int:
-        nonlocal looks
-        looks += not self.config.client_side
-        return look(self, remainder)
-
-    monkeypatch.setattr(H2Connection, "_open_streams", noted)
-
-    async def test(rig: Rig, client: GrpcClient) -> None:
-        for _ in range(200):
-            await client.begin("/t/Forever")
-        assert [b"x"] == (await client.call("/t/Echo", b"x")).messages
-
-    play(test, attrs.evolve(LIMITS, calls=1_000))
-    assert 0 < looks <= 201 // (1_000 // 16) + 1
+    play(test, attrs.evolve(LIMITS, turn_seconds=-1.0))
 
 
 def test_next_to_no_room_wakes_nobody_when_many_wait_for_it() -> None:

@@ -125,7 +125,7 @@ def test_async_tests_have_a_cluster(tmp_path: Path, plugin: str, tests: str) -> 
 
 
 def test_a_cluster_has_a_proxy_where_one_is_asked_for(tmp_path: Path) -> None:
-    pytest.importorskip("h2")
+    pytest.importorskip("hpack")
     done = run(tmp_path, tests=PROXY)
     assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout + done.stderr
     assert left_behind(tmp_path) == []

@@ -72,7 +72,7 @@ def configuration(program: str, port: int, name_server: str, folder: Path) -> li
 @pytest.mark.parametrize("program", sorted(PROGRAMS))
 def test_a_program_that_is_told_to_stop_ends_with_0(program: str, tmp_path: Path, port_blocks: PortBlocks) -> None:
     if program == "mqproxy":
-        pytest.importorskip("h2")
+        pytest.importorskip("hpack")
     (port,) = port_blocks.middles(1)
     with local_cluster() as cluster:
         options = configuration(program, port, cluster.namesrv_address, tmp_path)
