@@ -235,6 +235,14 @@ class Brokers:
             f"there is no broker {broker_name[:64]} in this cluster; use what this cluster gave",
         )
 
+    def route_at_hand(self, topic: str) -> TopicRoute | None:
+        """Return the route of *topic* if it was asked for before and counts."""
+        return self._routes.at_hand(topic)
+
+    def topic_type_at_hand(self, topic: str) -> TopicType | None:
+        """Return the kind of messages that *topic* takes, if that was asked for before and counts."""
+        return self._topics.at_hand(topic)
+
     def known(self, broker_name: str, topic: str) -> BrokerAddresses | None:
         """Return where the brokers of a group are, if a route says so that was asked for before."""
         for name in (topic, broker_name):

@@ -9,6 +9,7 @@ from understudy.mqclient.route import BrokerAddresses
 from understudy.mqclient.session import fields
 from understudy.proxy.brokers import CALL_MS, BrokerGoneError, Brokers, refusal_of
 from understudy.proxy.core.statuses import ProxyError
+from understudy.proxy.posts import Outcome
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.clock import Clock
@@ -45,6 +46,7 @@ async def call_holder(
     *,
     again: bool,
     waits: bool = True,
+    first: Outcome | None = None,
 ) -> Command:
     """Ask the broker that has a message, or who has taken its place.
 
@@ -59,6 +61,7 @@ async def call_holder(
         ext: fields of its header.
         again: it does no harm when it is carried out twice.
         waits: somebody waits for just this answer; who has many to see to asks only those who are there.
+        first: what came of it when it was asked before.
 
     Raises:
         ProxyError: see :meth:`Brokers.call`; 40013 when nobody knows the broker.
@@ -72,7 +75,9 @@ async def call_holder(
             break
         patient = waits
         try:
-            answer = await brokers.ask(asked[1], request(code, fields(ext)), timeout_ms)
+            if isinstance(first, ProxyError):
+                raise first
+            answer = first or await brokers.ask(asked[1], request(code, fields(ext)), timeout_ms)
         except BrokerGoneError as error:
             failure, repeats = error, again or not error.sent
         except ProxyError as error:  # a timeout: no time is left
@@ -85,6 +90,7 @@ async def call_holder(
                 break
             if answer.code == ResponseCode.SYSTEM_ERROR or is_overload(answer):
                 patient = False
+        first = None
         wait = begin + SUCCESSOR_SECONDS - clock.monotonic() if patient and repeats else 0.0
         found = await changed(brokers, clock, broker_name, topic, _other_than(asked), wait)
         if not repeats:

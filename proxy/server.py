@@ -20,6 +20,7 @@ from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.server import GrpcServer
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.metrics import Numbers, collect
+from understudy.proxy.posts import Posts
 from understudy.proxy.rpcs.health import Health
 from understudy.proxy.rpcs.parts import Parts
 from understudy.proxy.rpcs.receipts import Receipts
@@ -102,8 +103,9 @@ class Proxy:
         async with open_session(self._world, config.namesrv_addr, options) as session, trio.open_nursery() as nursery:
             brokers = Brokers(session, config.rocketmq_cluster_name, nursery, config.cache_rules)
             access = Access(self._security, brokers, self._world.clock)
+            posts = Posts(session)
             parts = Parts(
-                config, self._world.clock, brokers, self.clients, lambda: self.address, access, self._own_brokers
+                config, self._world.clock, brokers, posts, self.clients, lambda: self.address, access, self._own_brokers
             )
             receipts = Receipts(parts)
             receives = self.receives = Receives(parts, receipts)
@@ -126,7 +128,7 @@ class Proxy:
                 idle_seconds=config.grpc_client_idle_time_mills / 1000,
             )
             tls = self._tls()
-            server = GrpcServer(self._world, self._host, config.grpc_server_port, methods, limits, tls)
+            server = GrpcServer(self._world, self._host, config.grpc_server_port, methods, limits, tls, posts.send)
             server.on_stop.append(receives.stop)
             _, port = await server.bind()
             remoting = RemotingPort(
@@ -152,6 +154,7 @@ class Proxy:
             nursery.start_soon(transactions.run)
             nursery.start_soon(receipts.renewals.run)
             nursery.start_soon(receives.run)
+            nursery.start_soon(posts.run)
             nursery.start_soon(server.run)
             if config.remoting_listen_port:
                 nursery.start_soon(remoting.run)

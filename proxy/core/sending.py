@@ -108,11 +108,17 @@ def topic_of_messages(messages: Sequence[v2.Message]) -> str:
 
 
 def outgoing(
-    messages: Sequence[v2.Message], expected: TopicType | None, rules: SendRules, caller: Caller, now_ms: int
+    topic: str,
+    messages: Sequence[v2.Message],
+    expected: TopicType | None,
+    rules: SendRules,
+    caller: Caller,
+    now_ms: int,
 ) -> Outgoing:
     """Check messages and return what a broker is to be sent.
 
     Args:
+        topic: of all of them, as :func:`topic_of_messages` says.
         messages: of one request, at least one.
         expected: what their topic takes; ``None`` does not check.
         rules: what may be sent.
@@ -122,7 +128,6 @@ def outgoing(
     Raises:
         ProxyError: with the code of what is wrong.
     """
-    topic = topic_of_messages(messages)
     encoded: list[tuple[bytes, dict[str, str]]] = []
     for message in messages:
         properties = _properties(message, topic, rules, caller, now_ms)

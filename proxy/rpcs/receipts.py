@@ -8,6 +8,7 @@ from functools import partial
 
 import trio
 
+from understudy.mqclient.session import fields
 from understudy.proxy.core import validation
 from understudy.proxy.core.callers import Caller
 from understudy.proxy.core.durations import to_ms
@@ -17,10 +18,12 @@ from understudy.proxy.core.statuses import ProxyError, ok, status, summary
 from understudy.proxy.grpc.call import Method
 from understudy.proxy.holders import call_holder
 from understudy.proxy.messages import rocketmq_v2 as v2
-from understudy.proxy.rpcs.parts import SERVICE, Parts, method, not_served
+from understudy.proxy.posts import Outcome
+from understudy.proxy.rpcs.parts import SERVICE, Begun, Parts, method, not_served
 from understudy.proxy.rpcs.renewals import Renewals
-from understudy.remoting.codes import RequestCode
+from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
+from understudy.remoting.command import request as remoting_request
 
 _MOST_ENTRIES = 1024
 _AT_ONCE = 32
@@ -44,7 +47,9 @@ class Receipts:
     def methods(self) -> dict[str, Method]:
         """Return the methods by path."""
         return {
-            SERVICE + "AckMessage": method(self._parts, v2.AckMessageRequest, v2.AckMessageResponse, self.ack),
+            SERVICE + "AckMessage": method(
+                self._parts, v2.AckMessageRequest, v2.AckMessageResponse, self.ack, begin=self.begin_ack
+            ),
             SERVICE + "ChangeInvisibleDuration": method(
                 self._parts, v2.ChangeInvisibleDurationRequest, v2.ChangeInvisibleDurationResponse, self.change
             ),
@@ -58,8 +63,16 @@ class Receipts:
 
     # --- rpcs --------------------------------------------------------------------------------------------------
 
-    async def ack(self, caller: Caller, request: v2.AckMessageRequest) -> v2.AckMessageResponse:
-        """Acknowledge messages; each entry has a result of its own."""
+    async def ack(
+        self, caller: Caller, request: v2.AckMessageRequest, first: Outcome | None = None
+    ) -> v2.AckMessageResponse:
+        """Acknowledge messages; each entry has a result of its own.
+
+        Args:
+            caller: who calls.
+            request: of the client.
+            first: what came of its only entry, if a broker was asked before.
+        """
         group, topic = validation.group_of(request.group), validation.topic_of(request.topic)
         if len(request.entries) > _MOST_ENTRIES:
             raise ProxyError(v2.BAD_REQUEST, f"{len(request.entries)} entries, {_MOST_ENTRIES} are allowed")
@@ -73,7 +86,7 @@ class Receipts:
             async with limiter:
                 try:
                     async with self._settling(caller, result.receipt_handle) as handle:
-                        await self.acknowledge(group, topic, handle)
+                        await self.acknowledge(group, topic, handle, first)
                 except ProxyError as error:
                     result.status.CopyFrom(not_served("AckMessage", caller.client_id, caller.request_id, error))
                 else:
@@ -86,6 +99,37 @@ class Receipts:
                 for result in results:
                     nursery.start_soon(acknowledge, result)
         return v2.AckMessageResponse(status=summary([each.status for each in results]), entries=results)
+
+    def begin_ack(self, begun: Begun[v2.AckMessageResponse], request: v2.AckMessageRequest) -> bool:
+        """Acknowledge one message without a task, where its broker is at hand and has no objection."""
+        parts, entries, client_id = self._parts, request.entries, begun.caller.client_id
+        if len(entries) != 1:
+            return False
+        group, topic = validation.group_of(request.group), validation.topic_of(request.topic)
+        known = read_handle(entries[0].receipt_handle)
+        holders = parts.brokers.known(known.broker_name, topic)
+        asked = None if holders is None else holders.first()
+        taken = None if asked is None else self.renewals.take(client_id, known)
+        if asked is None or taken is None:
+            return False
+        handle, held = taken
+
+        def answered(outcome: Outcome) -> None:
+            if isinstance(outcome, Command) and outcome.code == ResponseCode.SUCCESS:
+                begun.answer(partial(_acknowledged, entries[0]))
+            else:
+                self.renewals.keep_on(client_id, known, held)
+                begun.go_on(partial(self.ack, begun.caller, request, outcome))
+
+        begins = False
+        try:
+            check_not_expired(handle, parts.clock.wall_ms())
+            command = remoting_request(RequestCode.ACK_MESSAGE, fields(handle.fields(group, topic)))
+            begins = parts.posts.post(asked[1], command, begun.until, answered)
+        finally:
+            if not begins:
+                self.renewals.keep_on(client_id, known, held)
+        return begins
 
     async def change(
         self, caller: Caller, request: v2.ChangeInvisibleDurationRequest
@@ -117,9 +161,9 @@ class Receipts:
 
     # --- what brokers are asked --------------------------------------------------------------------------------
 
-    async def acknowledge(self, group: str, topic: str, handle: Handle) -> None:
-        """Acknowledge one message. Raises :class:`ProxyError`."""
-        await self._ask(handle, topic, RequestCode.ACK_MESSAGE, handle.fields(group, topic))
+    async def acknowledge(self, group: str, topic: str, handle: Handle, first: Outcome | None = None) -> None:
+        """Acknowledge one message; *first*: what came of it when it was asked before. Raises :class:`ProxyError`."""
+        await self._ask(handle, topic, RequestCode.ACK_MESSAGE, handle.fields(group, topic), first=first)
 
     async def hide(self, group: str, topic: str, handle: Handle, invisible_ms: int, *, waits: bool = True) -> Handle:
         """Hide a message for *invisible_ms* from now on.
@@ -177,9 +221,24 @@ class Receipts:
         await self.acknowledge(group, topic, handle)
 
     async def _ask(
-        self, handle: Handle, topic: str, code: RequestCode, ext: Mapping[str, object], *, waits: bool = True
+        self,
+        handle: Handle,
+        topic: str,
+        code: RequestCode,
+        ext: Mapping[str, object],
+        *,
+        waits: bool = True,
+        first: Outcome | None = None,
     ) -> Command:
         """Ask the broker that a handle names, or its successor. Raises :class:`ProxyError`."""
         again = code != RequestCode.CONSUMER_SEND_MSG_BACK  # it would be a second dead letter
         parts, name = self._parts, handle.broker_name
-        return await call_holder(parts.brokers, parts.clock, name, topic, code, ext, again=again, waits=waits)
+        return await call_holder(
+            parts.brokers, parts.clock, name, topic, code, ext, again=again, waits=waits, first=first
+        )
+
+
+def _acknowledged(entry: v2.AckMessageEntry) -> v2.AckMessageResponse:
+    """Return the answer about one message that was acknowledged."""
+    result = v2.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=ok())
+    return v2.AckMessageResponse(status=result.status, entries=[result])

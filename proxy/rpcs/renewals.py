@@ -109,10 +109,26 @@ class Renewals:
         try:
             yield handle if held is None else held.handle
         except BaseException:
-            if held is not None:
-                # Differs: the reference forgets it, and it comes again although its client lives.
-                self._held.put(key, held)
+            # Differs: the reference forgets it, and it comes again although its client lives.
+            self.keep_on(client_id, handle, held)
             raise
+
+    def take(self, client_id: str, handle: Handle) -> tuple[Handle, Held | None] | None:
+        """Begin what :meth:`settling` does, without a wait; ``None`` while the message is being renewed.
+
+        Returns:
+            The newest handle, and what :meth:`keep_on` wants if the message is not settled after all.
+        """
+        key = (client_id, handle.text)
+        if key in self._under_way:
+            return None
+        held = self._held.pop(key)
+        return (handle if held is None else held.handle), held
+
+    def keep_on(self, client_id: str, handle: Handle, held: Held | None) -> None:
+        """Go on with a message that was taken and is not settled."""
+        if held is not None:
+            self._held.put((client_id, handle.text), held)
 
     async def run(self) -> None:
         """Look after all of them for ever; give them back at the end."""

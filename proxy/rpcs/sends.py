@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from understudy.format.recall_handle import decode_handle
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
@@ -26,7 +27,8 @@ from understudy.proxy.holders import (
     is_overload,
 )
 from understudy.proxy.messages import rocketmq_v2 as v2
-from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Parts, method
+from understudy.proxy.posts import Outcome
+from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Begun, Parts, method
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command
 from understudy.remoting.command import request as remoting_request
@@ -56,6 +58,7 @@ class Sends:
                 self.send,
                 _MOST_BODIES * self._parts.config.max_message_size + MOST_BYTES,
                 check_parts,
+                self.begin,
             ),
             SERVICE + "RecallMessage": method(
                 self._parts, v2.RecallMessageRequest, v2.RecallMessageResponse, self.recall
@@ -66,12 +69,57 @@ class Sends:
         """Send one message, or a batch of one topic."""
         topic, config = topic_of_messages(request.messages), self._parts.config
         expected = await self._parts.brokers.topic_type(topic) if config.enable_topic_message_type_check else None
-        out = outgoing(request.messages, expected, config.send_rules, caller, self._parts.clock.wall_ms())
-        route, tried = await self._writable(topic), ""
+        out = outgoing(topic, request.messages, expected, config.send_rules, caller, self._parts.clock.wall_ms())
+        return await self._send(out, await self._writable(topic))
+
+    def begin(self, begun: Begun[v2.SendMessageResponse], request: v2.SendMessageRequest) -> bool:
+        """Do the same without a task, where all is at hand that it takes and the broker has no objection."""
+        parts = self._parts
+        topic, config, brokers = topic_of_messages(request.messages), parts.config, parts.brokers
+        route, checks = brokers.route_at_hand(topic), config.enable_topic_message_type_check
+        expected = brokers.topic_type_at_hand(topic) if checks else None
+        if route is None or (checks and expected is None):
+            return False
+        out = outgoing(topic, request.messages, expected, config.send_rules, begun.caller, parts.clock.wall_ms())
+        queue = self._queue(route, out, "")
+        address = route.brokers[queue.broker_name].master
+        command = remoting_request(out.code, out.fields(queue.broker_name, queue.queue_id), out.body)
+        at = parts.clock.monotonic()
+
+        def answered(outcome: Outcome) -> None:
+            if isinstance(outcome, Command):
+                now = parts.clock.monotonic()
+                self._health.sent(queue.broker_name, (now - at) * 1000, now)
+                if outcome.code not in PERHAPS_REPLACED:
+                    begun.answer(partial(send_answer, out, outcome, queue.broker_name))
+                    return
+            begun.go_on(partial(self._send, out, route, (queue, outcome)))
+
+        if address is None or not parts.posts.post(address, command, begun.until, answered):
+            begun.go_on(partial(self._send, out, route, (queue, None)))  # the next queue is another message's
+        return True
+
+    async def _send(
+        self, out: Outgoing, route: TopicRoute, first: tuple[MessageQueue, Outcome | None] | None = None
+    ) -> v2.SendMessageResponse:
+        """Send to one broker after the other until one takes it.
+
+        Args:
+            out: what is sent.
+            route: of its topic.
+            first: the queue that was chosen first, and what came of the attempt, if there was one.
+
+        Raises:
+            ProxyError: none did.
+        """
+        topic, tried = out.topic, ""
         for attempt in range(1, _ATTEMPTS + 1):
-            queue = self._queue(route, out, tried)
+            queue, outcome = first or (self._queue(route, out, tried), None)
+            first = None
             try:
-                answer = await self._send_to(queue, route, out)
+                if isinstance(outcome, ProxyError):
+                    raise outcome
+                answer = outcome or await self._send_to(queue, route, out)
                 may_follow = answer.code in PERHAPS_REPLACED and attempt < _ATTEMPTS
                 if may_follow and await self._has_successor(queue.broker_name, route, answer):
                     route = await self._parts.brokers.route(topic)

@@ -14,7 +14,7 @@ from understudy.proxy.core.durations import set_ms, to_ms
 from understudy.proxy.core.message_types import TopicType, accepted_types, check_type, type_of_message, type_of_topic
 from understudy.proxy.core.receiving import read_receive
 from understudy.proxy.core.routes import assignments, endpoints, message_queues
-from understudy.proxy.core.sending import Outgoing, outgoing, send_answer
+from understudy.proxy.core.sending import Outgoing, outgoing, send_answer, topic_of_messages
 from understudy.proxy.core.settings import answered_settings, parse_group
 from understudy.proxy.core.statuses import ProxyError, code_of_response, status, summary
 from understudy.proxy.messages import rocketmq_v2 as v2
@@ -30,7 +30,7 @@ HALF = {"message_type": v2.TRANSACTION}
 
 
 def outgoing_of(*messages: v2.Message, expected: TopicType | None = None) -> Outgoing:
-    return outgoing(messages, expected, CONFIG.send_rules, CALLER, NOW)
+    return outgoing(topic_of_messages(messages), messages, expected, CONFIG.send_rules, CALLER, NOW)
 
 
 def timed(ms: int, topic: str = "T") -> v2.Message:
