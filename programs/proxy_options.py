@@ -38,9 +38,9 @@ def missing_libraries() -> list[str]:
     return [name for name in _LIBRARIES if not _is_there(name)]
 
 
-def load() -> None:
-    """Import all that a proxy is made of: in an event loop that serves others it would take too long."""
-    for module in ("understudy.proxy.server", "understudy.proxy.self_signed"):
+def load(*more: str) -> None:
+    """Import what a proxy is made of, and *more*: in an event loop that serves others it would take too long."""
+    for module in ("understudy.proxy.server", *more):
         importlib.import_module(module)
 
 

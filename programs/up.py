@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         places.check()
         token, reports = given_token(arguments.console_token), given_folder(arguments.spark_reports)
         if places.proxy_port:
-            proxy_options.load()
+            proxy_options.load("understudy.proxy.key_pair")
     except UsageError as error:
         print(f"understudy up: {error}", file=sys.stderr)
         return 2

@@ -29,6 +29,7 @@ from understudy.proxy.rpcs.routes import Routes
 from understudy.proxy.rpcs.sends import Sends
 from understudy.proxy.rpcs.telemetry import Telemetry
 from understudy.proxy.rpcs.transactions import Transactions
+from understudy.proxy.self_signed import SelfSigned
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family
 from understudy.runtime.network import outgoing_address
@@ -195,8 +196,6 @@ class Proxy:
         if config.tls_mode is TlsMode.DISABLED:
             return None
         if config.tls_test_mode_enable:
-            from understudy.proxy.self_signed import SelfSigned  # few proxies in tests speak TLS, and it takes time
-
             log.info("TLS with a certificate that nobody vouches for; name one by tlsCertPath and tlsKeyPath")
             return ServerTls(clock, SelfSigned(), config.tls_mode)
         files = CertificateFiles(config.tls_cert_path, config.tls_key_path, protocols=("h2",))

@@ -125,7 +125,7 @@ class Certificates(Protocol):
         ...
 
     def stamps(self) -> tuple[tuple[int, int], ...]:
-        """Return what changes when the certificate does. Raises ``OSError``."""
+        """Return what changes when the certificate does, nothing for one that is in no file. Raises ``OSError``."""
         ...
 
     def context(self) -> ssl.SSLContext:
@@ -150,7 +150,8 @@ class ServerTls:
         self._files = files
         self._mode = mode
         self._stamps = files.stamps()
-        self._context = files.context()
+        # What no file says cannot be wrong, and takes its time: it is made for the first who wants it.
+        self._context = files.context() if self._stamps else None
         self._looked_at = -math.inf
 
     async def accept(self, stream: ByteStream) -> ByteStream:
@@ -174,7 +175,8 @@ class ServerTls:
 
     async def _secure(self, stream: ByteStream) -> ByteStream:
         self._look()
-        secured = trio.SSLStream(Transport(stream), self._context, server_side=True, https_compatible=True)
+        context = self._context = self._context or self._files.context()
+        secured = trio.SSLStream(Transport(stream), context, server_side=True, https_compatible=True)
         try:
             await secured.do_handshake()
         except (trio.BrokenResourceError, ssl.SSLError) as error:

@@ -65,13 +65,27 @@ _SETTING = struct.Struct(">HL")
 
 
 def frame(kind: int, flags: int, stream_id: int, content: bytes = b"") -> bytes:
-    """Return one frame."""
+    """Return one frame.
+
+    Args:
+        kind: a :class:`FrameType`.
+        flags: of that type.
+        stream_id: 0 for the connection.
+        content: behind the head.
+    """
     size = len(content)
     return HEAD.pack(size >> 8, size & 0xFF, kind, flags, stream_id) + content
 
 
 def header_frames(stream_id: int, block: bytes, most: int, *, end: bool) -> bytes:
-    """Return the frames of a block of header fields, of *most* bytes each; *end*: nothing follows on the stream."""
+    """Return the frames of a block of header fields.
+
+    Args:
+        stream_id: whose they are.
+        block: the fields.
+        most: bytes of each frame.
+        end: nothing follows on the stream.
+    """
     flags = END_STREAM if end else 0
     if len(block) <= most:
         return frame(FrameType.HEADERS, flags | END_HEADERS, stream_id, block)

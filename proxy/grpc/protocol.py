@@ -45,7 +45,14 @@ class Receiver(Protocol):
         ...
 
     def on_data(self, stream_id: int, data: bytes, size: int, *, ended: bool) -> None:
-        """Data of an open stream came; *size* bytes of its window, padding included, are to be given back."""
+        """Data of an open stream came.
+
+        Args:
+            stream_id: the stream.
+            data: without padding.
+            size: bytes of the windows that it took, padding included, which are to be given back.
+            ended: nothing more comes.
+        """
         ...
 
     def on_end(self, stream_id: int) -> None:

@@ -162,7 +162,17 @@ class Receipts:
     # --- what brokers are asked --------------------------------------------------------------------------------
 
     async def acknowledge(self, group: str, topic: str, handle: Handle, first: Outcome | None = None) -> None:
-        """Acknowledge one message; *first*: what came of it when it was asked before. Raises :class:`ProxyError`."""
+        """Acknowledge one message.
+
+        Args:
+            group: that received it.
+            topic: of the message.
+            handle: of its receipt.
+            first: what came of it when the broker was asked before.
+
+        Raises:
+            ProxyError: it may come again.
+        """
         await self._ask(handle, topic, RequestCode.ACK_MESSAGE, handle.fields(group, topic), first=first)
 
     async def hide(self, group: str, topic: str, handle: Handle, invisible_ms: int, *, waits: bool = True) -> Handle:

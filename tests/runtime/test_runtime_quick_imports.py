@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import gc
 import marshal
 import os
 import subprocess
@@ -14,7 +15,14 @@ import attrs
 import pytest
 
 from understudy.runtime import quick_imports
-from understudy.runtime.quick_imports import has_gnu_library, kept_methods, known_threads, read_methods, write_methods
+from understudy.runtime.quick_imports import (
+    has_gnu_library,
+    kept_methods,
+    known_threads,
+    no_looks_for_garbage,
+    read_methods,
+    write_methods,
+)
 
 START = """
 import builtins, sys
@@ -144,3 +152,16 @@ def test_other_systems_look_for_the_library_as_ever(monkeypatch: pytest.MonkeyPa
     usual = ctypes.util.find_library
     with known_threads():
         assert ctypes.util.find_library is usual
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_nobody_looks_for_garbage_meanwhile_and_afterwards_as_before(looks: bool) -> None:
+    before = gc.isenabled()
+    (gc.enable if looks else gc.disable)()
+    try:
+        with pytest.raises(ZeroDivisionError), no_looks_for_garbage():
+            assert not gc.isenabled()
+            raise ZeroDivisionError
+        assert looks == gc.isenabled()
+    finally:
+        (gc.enable if before else gc.disable)()
