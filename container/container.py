@@ -36,7 +36,7 @@ from understudy.runtime.program import one_line, single_cause
 from understudy.runtime.properties import Properties
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
-from understudy.security.opening import gate_of
+from understudy.security.opening import check_open, gate_of
 from understudy.security.settings import secure_calls
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ class BrokerContainer:
         self.hooks: list[BootHook] = list(hooks or ())
         self.server = RemotingServer(world, options.server.bind_address, options.server.listen_port, name="container")
         self.server.administrators = ranges_of(options.server.admin_addresses)
-        gate = self.server.gate = gate_of(options.security, options.security.cluster, world.clock.monotonic)
+        gate = self._gate = gate_of(options.security, options.security.cluster, world.clock.monotonic)
+        self.server.gate = gate
         if gate is not None:
             gate.authority.ensure_supers(options.security.super_users)  # it has no others
         self._machine = machine
@@ -124,10 +125,12 @@ class BrokerContainer:
 
         Raises:
             ListenError: the container's port cannot be had.
-            ConfigError, AddBrokerError: a broker of the configuration cannot start.
+            ConfigError: nobody could sign in.
+            AddBrokerError: a broker of the configuration cannot start.
         """
         from understudy.container.processor import register_all
 
+        check_open(self._gate)
         self.server.tls = self.options.security.tls.for_servers(self.world.clock)
         register_all(self)
         await self.server.bind()

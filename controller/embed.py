@@ -17,7 +17,8 @@ from understudy.runtime.metrics import Collect
 from understudy.runtime.program import first_cause, one_line, single_cause
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.world import World
-from understudy.security.tls import read_tls
+from understudy.security.gate import Gate
+from understudy.security.settings import read_security
 
 log = get_logger("controller.embed")
 
@@ -37,6 +38,10 @@ class EmbeddedController:
     def show_also(self, collect: Collect) -> None:
         """Serve these metrics beside the controller's, if it serves any."""
         self.controller.more_metrics.append(collect)
+
+    def guard(self, gate: Gate) -> None:
+        """Have its requests pass the name server's *gate*, whose users are its users."""
+        self.controller.gate = gate
 
     async def run(self) -> None:
         """Serve until cancelled; a controller that must stop is reported and leaves the name server running.
@@ -79,4 +84,4 @@ def open_controller(world: World, values: Properties) -> EmbeddedController:
         raise values.locate(error) from None
     for warning in unused_keys(values, config, netty_config.NO_EFFECT):  # of those the name server warns
         log.warning(warning)
-    return EmbeddedController(Controller(world, config, read_tls(values)), world)
+    return EmbeddedController(Controller(world, config, read_security(values)), world)

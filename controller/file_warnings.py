@@ -10,7 +10,7 @@ from understudy.remoting import netty_config
 from understudy.remoting.shared_keys import unread_key_line
 from understudy.runtime.configuration import fields_of
 from understudy.runtime.properties import Properties, printable
-from understudy.security.tls import KEYS as TLS_KEYS
+from understudy.security.settings import KEYS as SECURITY_KEYS
 
 _KIND = "there is one kind of quorum here, set up by the controllerDLeger keys"
 NO_EFFECT = {
@@ -39,6 +39,6 @@ def unused_keys(values: Properties, config: ControllerConfig, told: Container[st
         if reason is not None:
             if key not in known or getattr(config, known[key].name) != known[key].default:
                 warnings.append(f"{values.where(key)}: {printable(key)} has no effect here: {reason}")
-        elif key not in known and key not in TLS_KEYS and key not in NAMESRV_FIELDS and key != FORGET_MEMBER_KEY:
+        elif key not in known and key not in SECURITY_KEYS and key not in NAMESRV_FIELDS and key != FORGET_MEMBER_KEY:
             warnings.append(unread_key_line(values, key, [*known, *NAMESRV_FIELDS]))
     return warnings

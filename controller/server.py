@@ -32,10 +32,12 @@ from understudy.runtime.network import ListenError
 from understudy.runtime.program import first_cause
 from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.world import World
-from understudy.security.tls import TlsSettings
+from understudy.security.opening import check_open, gate_of
+from understudy.security.settings import SecuritySettings, secure_calls
 
 if TYPE_CHECKING:
     from understudy.runtime.metrics_export import Exporter
+    from understudy.security.gate import Gate
 
 log = get_logger("controller")
 
@@ -49,22 +51,23 @@ class Controller:
     Args:
         world: the outside world.
         config: settings.
-        tls: how its API's connections are secured; not at all by default.
+        security: who may ask its API, and how its connections are secured; nobody has to sign by default.
 
     Attributes:
         metadata: the replicated state, for reading.
         member: the member of the quorum.
         failover: elections and their records; set once :meth:`run` runs.
         requests: the API; set once :meth:`run` runs.
+        gate: what requests must pass, with the users of its file; that of a name server if it lives in one.
         more_metrics: of others in this process, served beside its own.
 
     Raises:
         ConfigError: for settings that cannot be used.
     """
 
-    def __init__(self, world: World, config: ControllerConfig, tls: TlsSettings | None = None) -> None:
+    def __init__(self, world: World, config: ControllerConfig, security: SecuritySettings | None = None) -> None:
         self._world = world
-        self._tls = tls or TlsSettings()
+        self._security = security or SecuritySettings()
         self.peers = read_peers(config)
         config = attrs.evolve(config, listen_port=self.peers.api[self.peers.own][1])
         self.settings = SettingsInForce(config, ALWAYS_BLACK, check)
@@ -87,6 +90,9 @@ class Controller:
         self.liveness = Liveness(world.clock.monotonic(), config.controller_unknown_broker_grace / 1000)
         self.failover: Failover | None = None
         self.requests: ControllerRequests | None = None
+        self.gate: Gate | None = gate_of(self._security, self._security.cluster, world.clock.monotonic)
+        if self.gate is not None:
+            self.gate.authority.ensure_supers(self._security.super_users)  # it has no others
         self.more_metrics: list[Collect] = []
         self.metrics_settings, warning = read_metrics_settings(config)
         for said in (*self.peers.warnings, warning):
@@ -104,19 +110,22 @@ class Controller:
         Raises:
             FatalError: when this member must not go on.
             ListenError, DiskLockedError: at the start.
+            ConfigError: nobody could sign in.
         """
+        check_open(self.gate)
         config = self.settings.current
         limits = ConnectionLimits(idle_seconds=float(config.server_channel_max_idle_time_seconds))
         server = RemotingServer(
             self._world, config.bind_address, self.peers.api[self.peers.own][1], name="controller", limits=limits
         )
         server.administrators = ranges_of(config.admin_addresses)
-        server.tls = self._tls.for_servers(self._world.clock)
+        server.gate = self.gate
+        server.tls = self._security.tls.for_servers(self._world.clock)
         server.lane(
             "controller", LaneLimits(running=4096, waiting=config.controller_request_thread_pool_queue_capacity)
         )
         async with open_client(self._world) as client:
-            client.tls = self._tls.for_calls()
+            secure_calls(client, self._security)
             notifier = RoleNotifier(client)
             replicated = ReplicatedMetadata(self._world, self.member)
             failover = self.failover = Failover(

@@ -29,6 +29,7 @@ from understudy.runtime.world import World
 from understudy.security import requests as security_requests
 from understudy.security.gate import Gate
 from understudy.security.kept import KeptAuthority
+from understudy.security.opening import check_open
 from understudy.security.settings import SecuritySettings
 
 log = get_logger("namesrv.server")
@@ -39,6 +40,10 @@ class EmbeddedController(Protocol):
 
     def show_also(self, collect: Collect) -> None:
         """Serve these metrics beside its own, if it serves any."""
+        ...
+
+    def guard(self, gate: Gate) -> None:
+        """Have its requests pass *gate*, too."""
         ...
 
     async def run(self) -> None:
@@ -94,7 +99,9 @@ class NameServer:
         self._users = KeptAuthority(world.disk, path, security.super_users)
         self._server.tls = security.tls.for_servers(world.clock)
         if security.authenticates:
-            self._server.gate = Gate(self._users.table, security, security.cluster, world.clock.monotonic)
+            gate = self._server.gate = Gate(self._users.table, security, security.cluster, world.clock.monotonic)
+            if controller is not None:
+                controller.guard(gate)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -114,6 +121,7 @@ class NameServer:
         Raises:
             ListenError: the port cannot be had.
             TableDamagedError: the key-value file is there and no copy of it can be read.
+            ConfigError: nobody could sign in.
             OSError: the key-value file may not be read, or the folder its setting names may not be written.
         """
         await self._check_folder()
@@ -121,6 +129,7 @@ class NameServer:
         server, clock = self._server, self._world.clock
         if isinstance(server.gate, Gate):
             await self._users.load()
+            check_open(server.gate)
             security_requests.register(server, server.gate, self._users.save, self._world)
         BrokerRequests(self.table, self._liveness, self.key_values, self.settings, self._tell).register(server)
         ClientRequests(self.table, self.key_values, self.settings, clock).register(server)

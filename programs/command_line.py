@@ -89,6 +89,7 @@ def begin(
         options, warnings = read(values)
         options.path = values.source if arguments.configFile else None
         if arguments.printConfigItem or arguments.printImportantConfig:
+            warn(warnings)
             print_keys(options.properties(), None if arguments.printConfigItem else important)
             return 0
         start_logging()

@@ -26,7 +26,7 @@ from understudy.runtime.program import UsageError, first_cause, one_line, run_se
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.world import real_world
-from understudy.security.tls import TlsSettings, read_tls
+from understudy.security.settings import SecuritySettings, read_security
 
 log = get_logger("controller.main")
 
@@ -53,12 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             return 0
         _check(config, values)
-        tls = read_tls(values)
+        security = read_security(values)
     except ConfigError as error:
         return _fail(error)
     configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
     try:
-        run_server(_serve, config, tls)
+        run_server(_serve, config, security)
     except BaseExceptionGroup as group:
         wrong = group.subgroup(_WRONG)
         if wrong is None:
@@ -101,10 +101,10 @@ def _check(config: ControllerConfig, values: Properties) -> None:
         raise values.locate(error) from None
 
 
-async def _serve(config: ControllerConfig, tls: TlsSettings) -> None:
+async def _serve(config: ControllerConfig, security: SecuritySettings) -> None:
     world = real_world()
     world.load.limit(config)
-    controller = Controller(world, config, tls)
+    controller = Controller(world, config, security)
     controller.more_metrics.append(world.load.families)
     async with open_log_file(world.disk, world.clock, config):
         try:

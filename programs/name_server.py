@@ -14,6 +14,7 @@ from understudy.namesrv.config import NamesrvConfig, read_config, show
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.namesrv.server import EmbeddedController, NameServer
 from understudy.programs import command_line
+from understudy.programs.tls_file import with_tls_file
 from understudy.runtime.ahead_network import AheadNetwork
 from understudy.runtime.listen_ahead import AheadSocket
 from understudy.runtime.log import configure, get_logger
@@ -63,6 +64,8 @@ def serve(values: Properties | None, ahead: AheadSocket | None) -> int:
     """
     try:
         config = _config(values)
+        if values is None:
+            values = with_tls_file(Properties({}, "defaults"))
     except (ConfigError, OSError) as error:
         return _fail(error)
     configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
@@ -73,7 +76,7 @@ def serve(values: Properties | None, ahead: AheadSocket | None) -> int:
     if ahead is not None:
         world = attrs.evolve(world, network=AheadNetwork(ahead))
     try:
-        run_server(_serve, world, config, values if values is not None else Properties({}, "defaults"))
+        run_server(_serve, world, config, values)
     except BaseExceptionGroup as group:
         wrong = group.subgroup((ListenError, TableDamagedError, ConfigError, UsageError, OSError))
         if wrong is None:

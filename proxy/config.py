@@ -13,6 +13,7 @@ from understudy.proxy.core.receiving import ReceiveRules
 from understudy.proxy.core.sending import SendRules
 from understudy.proxy.core.settings import ClientRules
 from understudy.remoting.metrics_keys import read_metrics_settings
+from understudy.remoting.shared_keys import unread_key_line
 from understudy.runtime.configuration import (
     INT,
     UNKEYED,
@@ -21,7 +22,6 @@ from understudy.runtime.configuration import (
     Port,
     fields_of,
     keyed,
-    unknown_key_line,
     with_values,
 )
 from understudy.runtime.files import Files
@@ -208,7 +208,18 @@ def config_of(values: dict[str, Any], source: str) -> tuple[ProxyConfig, list[st
         metrics, warning = read_metrics_settings(config)
     except ConfigError as error:
         raise texts.locate(error) from None
+    _refuse_keys_of_servers(texts)
     known = fields_of(ProxyConfig).keys() | SECURITY_KEYS
-    warnings = [unknown_key_line(texts, key, known) for key in texts if key not in known]
+    warnings = [unread_key_line(texts, key, [*known]) for key in texts if key not in known]
     config = attrs.evolve(config, security=read_security(texts), metrics=metrics)
     return config, [*warnings, *([warning] if warning else [])]
+
+
+def _refuse_keys_of_servers(texts: Properties) -> None:
+    """Refuse keys that close the ports of every other program, and would leave a proxy's open."""
+    for key in texts:
+        if key.startswith("tls.server.") or key == "tls.config.file":
+            raise ConfigError(
+                f"{texts.where(key)}: {key} says nothing about a proxy: tlsServerMode, tlsCertPath and tlsKeyPath "
+                "secure its ports"
+            )

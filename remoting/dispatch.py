@@ -83,7 +83,8 @@ class Dispatcher:
         self._incoming = self._shared.load.incoming
         self._threads: Threads = InPlace()
         self._handlers: dict[int, Handler] = {}
-        self._default: Handler = unsupported
+        self._default: Handler = self._unregistered
+        self._of_others: Handler = unsupported
         self._lanes: dict[str, Lane] = {}
         self.handed_on: Callable[[], None] | None = None
         self.answered: Callable[[], None] | None = None
@@ -162,7 +163,13 @@ class Dispatcher:
 
     def default(self, handler: Handler) -> None:
         """Answer requests of unregistered codes by *handler* instead of "not supported"."""
-        self._default = handler
+        self._of_others = handler
+
+    def _unregistered(self, connection: Connection, command: Command) -> Answer:
+        if self.gate is not None:  # not even which codes there are is told to who may not ask
+            self.gate.authenticate(command, connection.source)
+            self.gate.authorize(command, connection.source)
+        return self._of_others(connection, command)
 
     def lane(self, kind: str, limits: LaneLimits | None = None) -> Lane:
         """Return the lane *kind*, made on first use; *limits* replace its bounds."""

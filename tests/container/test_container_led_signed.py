@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
+import pytest
 import trio
 
 from understudy.broker.broker import Broker
@@ -20,8 +21,9 @@ from understudy.namesrv.server import NameServer
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
-from understudy.runtime.properties import parse_properties
+from understudy.runtime.properties import Properties, parse_properties
 from understudy.runtime.world import real_world
+from understudy.security.settings import read_security
 from understudy.security.signature import Credentials, signer
 from understudy.testkit.local_cluster import SMALL_FILES
 from understudy.testkit.port_blocks import PortBlocks
@@ -91,6 +93,12 @@ class Cluster:
             signer(by)(command)
         return await self.client.invoke(broker.identity.address, command, 10_000)
 
+    async def ask_at(self, address: str, code: int, by: Credentials | None) -> int:
+        command = request(code)
+        if by is not None:
+            signer(by)(command)
+        return (await self.client.invoke(address, command, 10_000)).code
+
     async def send(self, broker: Broker, body: bytes, by: Credentials | None = ROOT) -> Command:
         values = ("p", TOPIC, "TBW102", "1", "0", "0", "1", "0", "", "0", "false", "false")
         fields = dict(zip("abcdefghijkm", values, strict=True))
@@ -109,7 +117,8 @@ async def running(folder: Path, nursery: trio.Nursery) -> AsyncIterator[Cluster]
             f"controllerDLegerSelfId=n0\ncontrollerStorePath={folder}/controller\nbindAddress=127.0.0.1\n"
             f"configStorePath={folder}/controller.properties\nscanNotActiveBrokerInterval=300\n"
         )
-        controller = Controller(world, read_config(parse_properties(text)))
+        security = read_security(Properties(SECURITY, "controller.properties"))
+        controller = Controller(world, read_config(parse_properties(text)), security)
         nursery.start_soon(controller.run)
         await until(lambda: controller.member.leads(), JOIN_SECONDS)
         async with open_client(world) as client:
@@ -122,7 +131,7 @@ def bodies(broker: Broker) -> list[bytes]:
 
 
 async def test_signed_traffic_survives_the_end_of_a_container_over_real_sockets(
-    tmp_path: Path, nursery: trio.Nursery
+    tmp_path: Path, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path, nursery) as cluster:
         for number in (1, 2):
@@ -133,6 +142,11 @@ async def test_signed_traffic_survives_the_end_of_a_container_over_real_sockets(
         # then who does not sign, or signs wrongly, gets nowhere
         for by in (None, Credentials("rocketmq", "wrong"), Credentials("mallory", "x")):
             assert (await cluster.send(first, b"unsigned", by)).code == 16
+        # at the controller neither
+        for by in (None, Credentials("mallory", "x")):
+            assert (
+                await cluster.ask_at(cluster.controller.address, RequestCode.CONTROLLER_GET_METADATA_INFO, by)
+            ) == 16
         made = await cluster.ask(first, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC, 1))
         assert made.code == 0, made.remark
         assert (await cluster.send(first, b"one")).code == 0
@@ -149,4 +163,8 @@ async def test_signed_traffic_survives_the_end_of_a_container_over_real_sockets(
         await nursery.start(cluster.run_container, 1)
         await until(lambda: cluster.in_sync(2) is second, JOIN_SECONDS)
         await until(lambda: bodies(cluster.brokers[1]) == [b"one", b"two"], JOIN_SECONDS)
+        # what controllers and brokers say to each other was signed, and nothing of it refused
+        refused = [line for line in caplog.messages if "not authenticated" in line and "user=inner" in line]
+        assert [] == [line for line in caplog.messages if f"code={int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)}" in line]
+        assert [] == refused
         nursery.cancel_scope.cancel()

@@ -8,11 +8,11 @@ import random
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
 import trio
+from security_programs import BOB, ROOT, SIGNED, Caller, broker_keys, with_bob
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
@@ -27,7 +27,7 @@ from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import Command, request
+from understudy.remoting.command import request
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.program import single_cause
 from understudy.runtime.properties import Properties
@@ -36,41 +36,18 @@ from understudy.security import requests as security_requests
 from understudy.security.authority import Authority
 from understudy.security.gate import Gate
 from understudy.security.settings import SecuritySettings, read_security
-from understudy.security.signature import Credentials, signer
+from understudy.security.signature import Credentials
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import eventually, until
 
 DATA = Path(__file__).parent.parent / "data" / "security"
-ROOT = Credentials("rocketmq", "12345678")
-BOB = Credentials("bob", "secret2")
-KEYS = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "initAuthenticationUser": '{"username":"rocketmq","password":"12345678"}',
-    "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"innersecret"}',
-}
-
-
-def broker_keys(folder: Path, **keys: str) -> dict[str, str]:
-    return {
-        "listenPort": "0",
-        "bindAddress": "127.0.0.1",
-        "brokerName": "broker-a",
-        "storePathRootDir": str(folder / "store"),
-        "mappedFileSizeCommitLog": str(1 << 20),
-        "mappedFileSizeConsumeQueue": str(20 * 1000),
-        "maxHashSlotNum": "1000",
-        "maxIndexNum": "4000",
-        **KEYS,
-        **keys,
-    }
 
 
 async def start_broker(folder: Path, nursery: trio.Nursery, **keys: str) -> Broker:
     machine = Machine("vm", "127.0.0.1", str(folder / "store"))
-    options, warnings = BrokerOptions.from_properties(broker_keys(folder, **keys), machine=machine)
+    options, warnings = BrokerOptions.from_properties(broker_keys(folder, **(SIGNED | keys)), machine=machine)
     assert [] == warnings
     made: Broker = await nursery.start(host_broker, real_world(), options)
     return made
@@ -80,38 +57,6 @@ async def start_broker(folder: Path, nursery: trio.Nursery, **keys: str) -> Brok
 async def client() -> AsyncIterator[RemotingClient]:
     async with open_client(real_world()) as made:
         yield made
-
-
-@attrs.frozen
-class Caller:
-    """Asks one server as one user."""
-
-    client: RemotingClient
-    address: str
-    credentials: Credentials | None
-
-    async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
-        command = request(code, ext, body)
-        if self.credentials is not None:
-            signer(self.credentials)(command)
-        return await self.client.invoke(self.address, command, 5_000)
-
-    async def done(self, code: int, ext: dict[str, str] | None = None, body: Any = None) -> Command:
-        answer = await self.ask(code, ext, b"" if body is None else json.dumps(body).encode())
-        assert answer.code == 0, answer.remark
-        return answer
-
-    def by(self, credentials: Credentials | None) -> Caller:
-        return attrs.evolve(self, credentials=credentials)
-
-
-async def with_bob(root: Caller, *rules: tuple[str, str]) -> Caller:
-    """Make bob, with rules of resource and actions; return who asks as bob."""
-    await root.done(3001, {"username": "bob"}, {"username": "bob", "password": "secret2"})
-    for resource, actions in rules:
-        entry = {"resource": resource, "actions": actions.split(), "decision": "Allow"}
-        await root.done(3006, {"subject": "User:bob"}, {"subject": "User:bob", "policies": [{"entries": [entry]}]})
-    return root.by(BOB)
 
 
 async def known(caller: Caller, topic: str) -> bool:
@@ -223,7 +168,7 @@ async def test_users_survive_a_restart_in_a_file_of_their_own(tmp_path: Path, cl
 
 
 async def test_a_broker_that_nobody_could_sign_in_to_does_not_start(tmp_path: Path) -> None:
-    keys = broker_keys(tmp_path, initAuthenticationUser="", innerClientAuthenticationCredentials="")
+    keys = broker_keys(tmp_path, authenticationEnabled="true")
     options, _ = BrokerOptions.from_properties(keys, machine=Machine("vm", "127.0.0.1", str(tmp_path / "store")))
     with pytest.raises(BaseExceptionGroup) as caught:
         async with trio.open_nursery() as nursery:
@@ -281,7 +226,7 @@ async def test_a_cluster_that_asks_for_signatures_serves_clients_that_sign(
     # given a name server and a broker that sign what they say to each other
     world = real_world()
     config = NamesrvConfig(kv_config_path=str(tmp_path / "namesrv" / "kvConfig.json"))
-    security = read_security(Properties(KEYS, "namesrv.conf"))
+    security = read_security(Properties(SIGNED, "namesrv.conf"))
     name_server = NameServer(world, config, "127.0.0.1", 0, security=security)
     _, port = await nursery.start(name_server.run)
     broker = await start_broker(tmp_path, nursery, namesrvAddr=f"127.0.0.1:{port}")
@@ -317,7 +262,7 @@ async def test_a_cluster_that_asks_for_signatures_serves_clients_that_sign(
 
 
 async def test_a_container_adds_brokers_for_those_who_sign(nursery: trio.Nursery, client: RemotingClient) -> None:
-    options, warnings = ContainerOptions.from_properties({"listenPort": "0", "bindAddress": "127.0.0.1", **KEYS})
+    options, warnings = ContainerOptions.from_properties({"listenPort": "0", "bindAddress": "127.0.0.1", **SIGNED})
     assert [] == warnings
     container = BrokerContainer(real_world(), options)
     await nursery.start(container.run)
@@ -355,9 +300,9 @@ async def test_the_port_of_replication_is_open_to_slaves_alone(
 async def check_a_failover_of_users(source: random.Random) -> None:
     async with SimCluster(source) as cluster:
         await cluster.start_name_server("n1")
-        keys = {"brokerName": "broker-a", "enableSlaveActingMaster": "true", **KEYS}
-        await cluster.start_container("c1", [{**keys, "brokerRole": "SYNC_MASTER"}], KEYS)
-        await cluster.start_container("c2", [{**keys, "brokerRole": "SLAVE", "brokerId": "1"}], KEYS)
+        keys = {"brokerName": "broker-a", "enableSlaveActingMaster": "true", **SIGNED}
+        await cluster.start_container("c1", [{**keys, "brokerRole": "SYNC_MASTER"}], SIGNED)
+        await cluster.start_container("c2", [{**keys, "brokerRole": "SLAVE", "brokerId": "1"}], SIGNED)
         async with open_client(cluster.client_world()) as client:
             root = Caller(client, f"{cluster.address('c1')}:10911", ROOT)
             bob = await with_bob(root, ("Topic:orders", "Sub Get"))
