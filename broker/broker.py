@@ -279,8 +279,11 @@ class Broker:
         self.hold.answer = self.pull.again
         register_handlers(self)
         if self.gate is not None:
-            from understudy.security import requests as security_requests  # others start without them
+            from understudy.broker.signed_slaves import SignedSlaves  # others start without them
+            from understudy.security import requests as security_requests
 
+            slaves = self.replication.signed_slaves = SignedSlaves(self.gate, config.broker_cluster_name, world.clock)
+            slaves.watch(self.server)
             security_requests.register(self.server, self.gate, lambda: self.persistence.save("users"), self.world)
         self.led = self._led()
 

@@ -55,7 +55,7 @@ def register_handlers(broker: Broker) -> None:
     for processor in (
         broker.send,
         SendBackProcessor(
-            send_back_parts(broker), RetryCopies(broker.node, broker.groups, broker.store, broker.delays)
+            send_back_parts(broker), RetryCopies(broker.node, broker.groups, broker.store, broker.delays, broker.gate)
         ),
         ReplyProcessor(reply_parts(broker)),
         RecallProcessor(recall_parts(broker)),

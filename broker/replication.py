@@ -25,6 +25,7 @@ from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
+    from understudy.broker.signed_slaves import SignedSlaves
     from understudy.ha.following import MasterFollower
 
 log = get_logger("broker.replication")
@@ -109,6 +110,7 @@ class Replication:
         copies_changed: called after a slave has more than before.
         slaves_changed: called after a slave came or went.
         follows: called with the end of a slave's log (bytes) when it is about to copy more of a master's.
+        signed_slaves: of a broker that asks for signatures: whose log may be copied, where no list says it.
         cutting: awaited with a position in bytes before the log is cut there, as its new master never had the rest.
     """
 
@@ -132,6 +134,7 @@ class Replication:
         self.slaves_changed: list[Callable[[], None]] = []
         self.follows: list[Callable[[int], None]] = []
         self.cutting: list[Callable[[int], Awaitable[None]]] = []
+        self.signed_slaves: SignedSlaves | None = None
 
     # --- lifetime ----------------------------------------------------------------------------------------------
 
@@ -173,7 +176,7 @@ class Replication:
             durable = self._options.store.flush_disk_type == "SYNC_FLUSH"
             log_to_give = DurableLog(store) if durable else store
             self.master = self._make_master(log_to_give)
-            self.master.admits = self._admission()
+            self.master.admits = self._admits
             self.master.membership_changed.append(self._slaves_changed)
             self.master.acknowledged.append(self._tell_copies)
             self._listener = None
@@ -203,10 +206,12 @@ class Replication:
             for callback in self.follows:
                 callback(end)
 
-    def _admission(self) -> Callable[[str], bool] | None:
-        """Return what says of an IP address whether it may copy; ``None``: every one may."""
-        slaves = ranges_of(self._options.store.ha_slave_addresses)
-        return None if slaves is None else slaves.holds
+    def _admits(self, host: str) -> bool:
+        """Return whether a slave at the IP address *host* may copy."""
+        listed = ranges_of(self._options.store.ha_slave_addresses)
+        if listed is not None:
+            return listed.holds(host)
+        return self.signed_slaves is None or self.signed_slaves.has(host)
 
     def _make_master(self, log_to_give: ReplicatedLog) -> HaMaster:
         return HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)

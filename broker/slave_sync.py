@@ -21,7 +21,17 @@ from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.identity import Identity
 from understudy.broker.log_history import history_of
 from understudy.broker.replicated.rows import ReplicatedTables
-from understudy.broker.replicated.table import TABLES, Answer, Copying, Notice, Pace, ReplicatedTable, Source, Taken
+from understudy.broker.replicated.table import (
+    SLAVE_HOST,
+    TABLES,
+    Answer,
+    Copying,
+    Notice,
+    Pace,
+    ReplicatedTable,
+    Source,
+    Taken,
+)
 from understudy.broker.replication import Replication
 from understudy.broker.source import source_of
 from understudy.remoting.bodies import LARGE_BODY_BYTES
@@ -218,7 +228,7 @@ class SlaveSync:
         """Ask for *tables* at once; the answers are taken in their order."""
 
         async def ask(table: ReplicatedTable, asked: _Asked) -> None:
-            command = request(table.code, asked.question or None)
+            command = request(table.code, self._fields(asked.question))
             try:
                 asked.answer = await self._client.invoke(source.address, command, QUESTION_TIMEOUT_MS)
             except RemotingError as error:
@@ -321,8 +331,15 @@ class SlaveSync:
             self._hint = hint
             self._tables_due = 0.0
 
+    def _fields(self, ext: Mapping[str, str]) -> dict[str, str] | None:
+        """Return the header of a question; a signed one also says from where the log is copied."""
+        slave = self._replication.slave
+        if slave is not None and slave.own_host and self._client.sign is not None:
+            return {**ext, SLAVE_HOST: slave.own_host}
+        return {**ext} or None
+
     async def _ask(self, source: Source, code: RequestCode, ext: dict[str, str], body: bytes = b"") -> Answer:
-        command = request(code, ext or None, body)
+        command = request(code, self._fields(ext), body)
         return await self._answer(
             source, code, partial(self._client.invoke, source.address, command, QUESTION_TIMEOUT_MS)
         )

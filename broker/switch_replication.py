@@ -173,11 +173,9 @@ class SwitchReplication(Replication):
         self._keeper = keeper
         return HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener, converse=keeper.converse)
 
-    def _admission(self) -> Callable[[str], bool] | None:
-        listed = super()._admission()
-        if not self._options.store.ha_registered_slaves_only:
-            return listed
-        return lambda host: (listed is None or listed(host)) and self.registered(host)
+    def _admits(self, host: str) -> bool:
+        registered = not self._options.store.ha_registered_slaves_only or self.registered(host)
+        return registered and super()._admits(host)
 
     def _make_slave(self, store: MessageStore) -> MasterFollower[Any]:
         from understudy.ha.switch.slave import SwitchSlave  # a master starts without it

@@ -104,6 +104,12 @@ def offset_in(properties: Mapping[str, str], queue: str) -> int:
     return dict(entries(names.encode(), offsets.encode())).get(queue.encode(), -1)
 
 
+def names_in(properties: Mapping[str, str]) -> list[str]:
+    """Return the light queues that a stored message with these properties stands in."""
+    offsets = properties.get(_OFFSETS, "").encode()
+    return [name.decode("utf-8", "replace") for name, _ in entries(properties.get(_NAMES, "").encode(), offsets)]
+
+
 def without_offsets(properties: bytes) -> bytes:
     """Return a properties string without any pair named :data:`OFFSETS`."""
     if OFFSETS not in properties:

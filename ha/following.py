@@ -96,6 +96,7 @@ class MasterFollower(ABC, Generic[Frame]):
     Attributes:
         state_changed: called with the new state; pre-online waits for it.
         continued_at: monotonic time in seconds of the last frame that continued our log; minus infinity before.
+        own_host: the address from which the newest connection was made; empty before.
     """
 
     def __init__(self, world: World, store: ContinuedLog, settings: HaParameters) -> None:
@@ -114,6 +115,7 @@ class MasterFollower(ABC, Generic[Frame]):
         self._refusal = ""
         self.state = HaState.READY
         self.continued_at = float("-inf")
+        self.own_host = ""
         self.state_changed: list[Callable[[HaState], None]] = []
 
     @property
@@ -209,6 +211,7 @@ class MasterFollower(ABC, Generic[Frame]):
                 self._unreached = address
             return
         self._unreached = None
+        self.own_host = stream.local[0]
         why = ""
         self._connected_to = address
         try:

@@ -12,14 +12,14 @@ import trio
 from google.protobuf.message import Message
 
 from understudy.proxy.brokers import Brokers
-from understudy.proxy.core.access import check_signature, check_user, needs_of, read_signed, refused
+from understudy.proxy.core.access import check_date, check_signature, check_user, needs_of, read_signed, refused
 from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.messages import rocketmq_v2 as v2
-from understudy.remoting.codes import ResponseCode
+from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError
 from understudy.runtime.clock import Clock
-from understudy.security.gate import Refusals
+from understudy.security.gate import FOR_USER, FROM_ADDRESS, Refusals
 from understudy.security.needs import NEEDS
 from understudy.security.policies import Need, decide
 from understudy.security.settings import SecuritySettings
@@ -36,12 +36,17 @@ class Access:
     Args:
         settings: returns what is asked for now; the own key of the proxy is that of the start.
         brokers: who know the users.
-        clock: for the pace of log lines.
+        clock: for dates, and for the pace of log lines.
+        window_s: how far the date of a call's signature may be from now, in seconds; 0: any date counts.
     """
 
-    def __init__(self, settings: Callable[[], SecuritySettings], brokers: Brokers, clock: Clock) -> None:
+    def __init__(
+        self, settings: Callable[[], SecuritySettings], brokers: Brokers, clock: Clock, window_s: float
+    ) -> None:
         self._settings = settings
         self._brokers = brokers
+        self._clock = clock
+        self._window_s = window_s
         self._refusals = Refusals(clock.monotonic)
         # Another user that a broker's file names is one of the brokers', who may have changed or deleted it since.
         self._own = None if (own := settings().inner) is None else User(own.access_key, own.secret_key, UserType.SUPER)
@@ -84,6 +89,7 @@ class Access:
             signed = read_signed(metadata.get("authorization", ""), metadata.get("x-mq-date-time", ""))
             name = signed.name
             check_signature(check_user(await self._user(name), name), signed)
+            check_date(signed, self._clock.wall_ms() / 1000, self._window_s)
         except ProxyError as error:
             self._tell("not authenticated", name, source, call, error)
             raise
@@ -117,7 +123,7 @@ class Access:
         """Check a request of the remoting protocol, as brokers do.
 
         Args:
-            command: the request, as it came.
+            command: the request, as it came; says whose it is where brokers must know.
             source: IP address of who sent it.
             cluster: name of the cluster as a resource.
 
@@ -139,6 +145,8 @@ class Access:
                 if rule is None and not user.is_super:
                     raise refused(f"User:{name} has no permission for requests of code {command.code}")
                 await self._authorize(user, rule(command, cluster) if rule is not None else (), source)
+                if command.code == RequestCode.CONSUMER_SEND_MSG_BACK:  # the broker alone knows which message that is
+                    command.ext = {**ext, FOR_USER: name, FROM_ADDRESS: source}
         except ProxyError as error:
             if error.code != v2.UNAUTHORIZED:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, error.message) from None

@@ -90,6 +90,8 @@ class ProxyConfig:
     topic_route_service_cache_max_num: Count = 20_000
     remoting_access_addr: str = ""
     remoting_listen_port: Port = 8080
+    signature_window_seconds: Count = 54_000
+    """Ours; 15 hours: clients write the time of their zone, up to 14 hours from UTC, and clocks differ."""
     metrics_exporter_type: str = "0"
     metrics_grpc_exporter_target: str = ""
     metrics_grpc_exporter_header: str = ""

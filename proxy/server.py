@@ -103,7 +103,7 @@ class Proxy:
         options = SessionOptions(credentials=security.inner, tls=security.tls.for_calls())
         async with open_session(self._world, config.namesrv_addr, options) as session, trio.open_nursery() as nursery:
             brokers = Brokers(session, config.rocketmq_cluster_name, nursery, config.cache_rules)
-            access = Access(self._security, brokers, self._world.clock)
+            access = Access(self._security, brokers, self._world.clock, config.signature_window_seconds)
             posts = Posts(session)
             parts = Parts(
                 config, self._world.clock, brokers, posts, self.clients, lambda: self.address, access, self._own_brokers

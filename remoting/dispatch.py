@@ -161,6 +161,18 @@ class Dispatcher:
 
         return handle
 
+    def watch(self, code: int, watcher: Callable[[Connection, Command], None]) -> None:
+        """Have *watcher*, which must not raise, see each request of *code* that its handler has taken, signed where it
+        must be."""
+        handler = self._handlers[int(code)]
+
+        def handle(connection: Connection, command: Command) -> Answer:
+            answer = handler(connection, command)
+            watcher(connection, command)
+            return answer
+
+        self._handlers[int(code)] = handle
+
     def default(self, handler: Handler) -> None:
         """Answer requests of unregistered codes by *handler* instead of "not supported"."""
         self._of_others = handler

@@ -10,7 +10,7 @@ UserAuthorizationHandler.java, AclAuthorizationHandler.java.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
@@ -19,7 +19,8 @@ from understudy.remoting.dispatch import Answer, Handler
 from understudy.remoting.fields import CommandError
 from understudy.runtime.log import get_logger
 from understudy.security.authority import Authority
-from understudy.security.needs import NEEDS, OfFields
+from understudy.security.needs import NEEDS, OfFields, reading_of
+from understudy.security.policies import Entry, Need
 from understudy.security.settings import SecuritySettings
 from understudy.security.signature import ACCESS_KEY, Verifier
 from understudy.security.users import User, UserStatus
@@ -29,6 +30,8 @@ log = get_logger("security")
 _ENABLED = UserStatus.ENABLE
 _WRONG = "check signature failed."
 
+FOR_USER, FROM_ADDRESS = "onBehalfOf", "onBehalfFrom"
+"""Header fields of a super user's request that is another one's: who asks, and from where. Proxies send them."""
 LINES_OF_ADDRESS = 5
 """Refusals of one address that are told in a second."""
 PASSES, PASS_CHARACTERS = 8_192, 256
@@ -142,6 +145,46 @@ class Gate:
         if user is not None:
             yield from self._check(user, command, address)
 
+    def may(self, command: Command, need: Need, address: str) -> bool:
+        """Return whether who signed *command*, which has passed, may do something more.
+
+        Args:
+            command: the request.
+            need: what else it would do.
+            address: IP address of who sent it.
+        """
+        try:
+            user = self._limited(command)
+        except CommandError:
+            return False
+        entry = None if user is None else self.authority.decide(user.name, need, address)
+        return user is None or (entry is not None and entry.allow)
+
+    def check_reading(self, command: Command, topics: Sequence[str], address: str) -> None:
+        """Check what only its handler knows of a request: which message it names by a position in the log.
+
+        Args:
+            command: the request, which has passed.
+            topics: by each of which the message could be read; the right to one of them is enough.
+            address: IP address of who sent it.
+
+        Raises:
+            CommandError: 16, its sender, or who is named by :data:`FOR_USER`, may not read such messages.
+        """
+        if not self._settings.authorizes:
+            return
+        user, ext = self._limited(command), command.ext or {}
+        if user is None and FOR_USER in ext:
+            user, address = self.authority.users.get(ext[FOR_USER] or ""), ext.get(FROM_ADDRESS) or address
+            if user is None:
+                raise _refused("who asks by way of a proxy is not found")
+        if user is None or user.is_super:
+            return
+        needs = [reading_of(topic) for topic in topics]
+        found = [self.authority.decide(user.name, need, address) for need in needs]
+        if not any(entry is not None and entry.allow for entry in found):
+            raise self._not_allowed(user, command, address, needs[0], found[0])
+
     def _limited(self, command: Command) -> User | None:
         """Return the user who signed *command*; ``None`` when nothing limits what it may do."""
         settings = self._settings
@@ -162,11 +205,14 @@ class Gate:
         for need in rule(command, self._cluster):
             entry = self.authority.decide(user.name, need, address)
             if entry is None or not entry.allow:
-                why = "no matched policies" if entry is None else "the decision is deny"
-                remark = f"User:{user.name} has no permission to access {need} from {address}, {why}."
-                self._refusals.tell("not authorized", user.name, address, command.code, remark)
-                raise _refused(remark)
+                raise self._not_allowed(user, command, address, need, entry)
             yield
+
+    def _not_allowed(self, user: User, command: Command, address: str, need: Need, entry: Entry | None) -> CommandError:
+        why = "no matched policies" if entry is None else "the decision is deny"
+        remark = f"User:{user.name} has no permission to access {need} from {address}, {why}."
+        self._refusals.tell("not authorized", user.name, address, command.code, remark)
+        return _refused(remark)
 
     def caller(self, command: Command) -> User | None:
         """Return the user who signed *command*."""

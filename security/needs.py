@@ -40,6 +40,11 @@ def _topic(name: str, actions: Actions, as_group: Actions = _SUB) -> Need:
     return Need(kind, resource, actions if kind is Kind.TOPIC else as_group)
 
 
+def reading_of(topic: str) -> Need:
+    """Return what is needed to read the messages of *topic*."""
+    return _topic(topic, _SUB_GET, _SUB_GET)
+
+
 def _group(name: str, actions: Actions) -> Need:
     return Need(Kind.GROUP, name, actions)
 

@@ -14,9 +14,10 @@ from understudy.broker.admin.answers import UNSET_REMARK, json_answer
 from understudy.broker.catalog import Catalog
 from understudy.broker.clients import ClientChannel, ConsumerTable
 from understudy.broker.node import Node
+from understudy.broker.processors.send_back_copies import topics_of
 from understudy.format import json_dialect
 from understudy.format.json_dialect import ObjectKey
-from understudy.format.record import decode_offset_message_id
+from understudy.format.record import RecordError, decode_offset_message_id, decode_record
 from understudy.remoting.bodies import json_value
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
@@ -29,6 +30,7 @@ from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
+    from understudy.security.gate import Gate
 
 log = get_logger("broker.relay")
 
@@ -47,12 +49,14 @@ class RelayParts:
         store: the messages.
         catalog: topics and groups.
         consumers: the table.
+        gate: who may read what; ``None``: everybody everything.
     """
 
     node: Node
     store: MessageStore
     catalog: Catalog
     consumers: ConsumerTable[Connection]
+    gate: Gate | None
 
 
 def register(broker: Broker, server: RemotingServer) -> None:
@@ -63,6 +67,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
             store=broker.store,
             catalog=broker.catalog,
             consumers=broker.consumers,
+            gate=broker.gate,
         )
     )
     server.register_async(RequestCode.GET_CONSUMER_RUNNING_INFO, handlers.running_info, kind="relay")
@@ -97,7 +102,18 @@ class RelayAdmin:
             if record is None:
                 remark = f"message {message_id} is not in this broker's log, it may have been deleted"
                 raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+            self._check_reading(connection, command, record)
         return await self._call(command, ext, command.body if record is None else bytes(record))
+
+    def _check_reading(self, connection: Connection, command: Command, record: bytes | memoryview) -> None:
+        """Refuse to show a group a message that who asks may not read (differs: the reference looks at the group)."""
+        if self._parts.gate is None:
+            return
+        try:
+            topics = topics_of(decode_record(record), required(command, "consumerGroup"))
+        except RecordError as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"no message stands there: {error}") from None
+        self._parts.gate.check_reading(command, topics, connection.source)
 
     async def status(self, connection: Connection, command: Command) -> Command:
         """Ask the members of a group for their offsets (223)."""

@@ -76,7 +76,7 @@ class SendBackProcessor:
         parts = self._parts
         if parts.node.identity.role.is_slave:
             return self._lane.submit(connection, command, self._send_back_beside)
-        returned = self._copies.of(command)
+        returned = self._copies.of(command, connection.source)
         if returned is None:
             return response(command)
         for row in returned.topics:
@@ -101,7 +101,7 @@ class SendBackProcessor:
 
     async def _send_back_beside(self, connection: Connection, command: Command) -> Answer:
         """Have a master beside this slave store the copy."""
-        returned = self._copies.of(command)
+        returned = self._copies.of(command, connection.source)
         if returned is None:
             return response(command)
         status = await self._parts.rules().put_beside(returned.topics, returned.copy)

@@ -5,6 +5,8 @@ Source: AbstractSendMessageProcessor.java.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 
 from understudy.broker import delay, inner
@@ -14,13 +16,16 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.node import Node
 from understudy.broker.processors.send_admission import FAQ, RETRY_OVERRIDE_VERSION
 from understudy.broker.topics import TopicConfig
-from understudy.format import names
+from understudy.format import light_queues, names
 from understudy.format.record import FLAG_INNER_BATCH, Record, RecordError, decode_record, offset_message_id
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError, optional_bool, optional_int, required, required_int
 from understudy.store.message_store import MessageStore
 from understudy.store.status import PutStatus
+
+if TYPE_CHECKING:
+    from understudy.security.gate import Gate
 
 FIRST_RETRY_LEVEL = 3
 
@@ -52,16 +57,28 @@ class RetryCopies:
         groups: how often a group retries.
         store: has the originals.
         delays: how many delay levels there are.
+        gate: who may read what; ``None``: everybody everything.
     """
 
-    def __init__(self, node: Node, groups: GroupTable, store: MessageStore, delays: DelayRules) -> None:
+    def __init__(
+        self, node: Node, groups: GroupTable, store: MessageStore, delays: DelayRules, gate: Gate | None
+    ) -> None:
         self._node = node
         self._groups = groups
         self._store = store
         self._delays = delays
+        self._gate = gate
 
-    def of(self, command: Command) -> GivenBack | None:
-        """Read what is given back; ``None`` when the group wants no retries. Raises :class:`CommandError`."""
+    def of(self, command: Command, address: str) -> GivenBack | None:
+        """Read what is given back; ``None`` when the group wants no retries.
+
+        Args:
+            command: the request.
+            address: IP address of who sent it.
+
+        Raises:
+            CommandError: it cannot be given back, or is no message that its sender may read (16).
+        """
         config, group = self._node.options.broker, required(command, "group")
         offset = required_int(command, "offset")
         level = required_int(command, "delayLevel")
@@ -77,6 +94,9 @@ class RetryCopies:
         if row.retry_queue_nums <= 0:
             return None
         record = self._record(offset, command.ext or {})
+        if self._gate is not None:
+            # Differs: the reference copies whatever stands at that position of the log to a group of one's own.
+            self._gate.check_reading(command, topics_of(record, group), address)
         if record.sys_flag & FLAG_INNER_BATCH:
             # As the reference, by its check of such flags; clients send the one message they want again by themselves.
             remark = f"{PutStatus.MESSAGE_ILLEGAL.value}: the message at {offset} is one of a batch; send it anew"
@@ -120,6 +140,11 @@ class RetryCopies:
         if wish is not None and command.version >= RETRY_OVERRIDE_VERSION:
             return wish
         return row.retry_max_times
+
+
+def topics_of(record: Record, group: str) -> list[str]:
+    """Return the topics by which *group* may have read a message: one of a pop's retries by the topic it popped."""
+    return [names.popped_topic(record.topic, group), *light_queues.names_in(record.properties)]
 
 
 def _is_named(record: Record, message_id: str) -> bool:

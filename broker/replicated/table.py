@@ -29,6 +29,8 @@ PARTLY = "partly"
 """Header field of ours: the answer holds only what changed since what the asker has."""
 TABLES = "tables"
 """Header field of ours in the same answer: changes when topics or groups have changed."""
+SLAVE_HOST = "haSlaveHost"
+"""Header field of a slave's signed question: the address from which it copies the log."""
 
 
 class Pace(Enum):

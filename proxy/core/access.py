@@ -1,7 +1,7 @@
 """Who calls, by the signature of a call, and what each request needs of its user. Pure.
 
-The signature covers the date alone, which many clients write in local time: it is as good as a password to who sees it
-in the clear, and no date is too old.
+The signature covers the date alone: it is as good as a password to who sees it in the clear, for as long as its date
+counts. Many clients write it in local time and call it UTC, so a date counts for more than half a day by default.
 
 Source: DefaultAuthenticationContextBuilder.java, DefaultAuthorizationContextBuilder.java.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import attrs
@@ -22,6 +23,8 @@ from understudy.security.users import User, UserStatus
 
 _PUB, _SUB = frozenset({Action.PUB}), frozenset({Action.SUB})
 _PUB_OR_SUB = _PUB | _SUB
+WINDOW_KEY = "signatureWindowSeconds"
+"""The setting that says how old a signature may be."""
 
 
 @attrs.frozen
@@ -85,6 +88,29 @@ def check_signature(user: User, signed: Signed) -> None:
     expected = user.secret.digest(signed.date.encode("utf-8", "replace")).hex()
     if not hmac.compare_digest(expected.encode(), signed.signature.lower().encode("utf-8", "replace")):
         raise refused("check signature failed.")
+
+
+def check_date(signed: Signed, now_s: float, window_s: float) -> None:
+    """Check that a signature was made lately (differs: the reference takes one of any age).
+
+    Args:
+        signed: how the call is signed; the signature is right.
+        now_s: wall time in seconds.
+        window_s: how far its date may be from that, before and after; 0: any date counts.
+
+    Raises:
+        ProxyError: it is too far, or no date (40100).
+    """
+    if not window_s:
+        return
+    try:
+        date = datetime.fromisoformat(signed.date)  # of RFC 3339, too, which some clients write
+        away_s = now_s - (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise refused("x-mq-date-time is no date: send yyyyMMddTHHmmssZ") from None
+    if abs(away_s) > window_s:
+        when = f"{abs(away_s):.0f} s {'old' if away_s > 0 else 'ahead'}"
+        raise refused(f"the signature is {when}, {window_s:g} s are allowed ({WINDOW_KEY}): look at the clock")
 
 
 def needs_of(request: Message) -> list[Need]:

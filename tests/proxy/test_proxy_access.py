@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 
 import pytest
 import trio
@@ -37,13 +39,14 @@ PROXY = {
     "authenticationWhitelist": "apache.rocketmq.v2.QueryRouteRequest",
 }
 RULES = ("Topic:Normal", "Group:readers")
-DATE = "20261123T040000Z"
+DATE = "20231114T221320Z"
+"""When virtual time begins."""
 
 
-def signed(name: str, secret: str, *, upper: bool = False) -> dict[str, str]:
-    found = hmac.new(secret.encode(), DATE.encode(), "sha1").hexdigest()
+def signed(name: str, secret: str, *, upper: bool = False, date: str = DATE) -> dict[str, str]:
+    found = hmac.new(secret.encode(), date.encode(), "sha1").hexdigest()
     text = f"MQv2-HMAC-SHA1 Credential={name}/x, SignedHeaders=x-mq-date-time, Signature="
-    return {"authorization": text + (found.upper() if upper else found), "x_mq_date_time": DATE}
+    return {"authorization": text + (found.upper() if upper else found), "x_mq_date_time": date}
 
 
 async def make_alice(rig: Rig) -> None:
@@ -261,11 +264,40 @@ async def test_a_proxy_beside_brokers_asks_for_what_the_strictest_of_them_asks(
                 asks = User(connection, "client").ask
                 request = v2.SendMessageRequest(messages=[message("Nothing")])
                 found = []
-                for metadata in ({}, signed("alice", "alicesecret"), signed("root", "rootsecret")):
+                date = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+                users = (signed(each, each + "secret", date=date) for each in ("alice", "root"))
+                for metadata in ({}, *users):
                     answer = await asks("SendMessage", request, v2.SendMessageResponse, **metadata)
                     found.append((answer.status.code == v2.UNAUTHORIZED, "no permission" in answer.status.message))
             nursery.cancel_scope.cancel()
     assert [(True, False), (True, True), (False, False)] == found
+
+
+@pytest.mark.parametrize(
+    ("window_s", "date", "why"),
+    [
+        (None, "20231115T121320Z", ""),  # the time of a zone 14 hours ahead, called UTC
+        (None, "20231114T101320Z", ""),  # 12 hours behind
+        (None, "20231114T071310Z", "the signature is 540.. s old, 54000 s are allowed"),
+        (None, "20231115T131400Z", "the signature is 540.. s ahead"),
+        (None, "20010101T000000Z", "s old"),
+        (None, "2023-11-14T22:13:20.123456789+00:00", ""),
+        (None, "yesterday", "is no date"),
+        (300, "20231114T220800Z", "the signature is 3.. s old, 300 s are allowed"),
+        (300, "20231114T221000Z", ""),
+        (0, "20010101T000000Z", ""),
+        (0, "yesterday", ""),
+    ],
+)
+def test_a_signature_counts_for_as_long_as_the_window_says(window_s: int | None, date: str, why: str) -> None:
+    async def test(rig: Rig) -> None:
+        await make_alice(rig)
+        status = await sent(rig, "Normal", **signed("alice", "alicesecret", date=date))
+        assert (v2.UNAUTHORIZED if why else v2.OK) == status.code, status.message
+        assert re.search(why, status.message)
+
+    config = PROXY if window_s is None else {**PROXY, "signatureWindowSeconds": window_s}
+    play(test, broker_keys=BROKER, config=config, credentials=ROOT)
 
 
 @pytest.mark.parametrize(
