@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import trio
 
+from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
@@ -22,13 +23,14 @@ from understudy.controller.embed import open_controller
 from understudy.controller.server import Controller
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
+from understudy.programs import mqbroker, mqbrokercontainer, mqcontroller, mqnamesrv, mqproxy
 from understudy.programs.local_proxy import run_local_proxy
 from understudy.proxy.config import config_of
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
 from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.properties import Properties
+from understudy.runtime.properties import Properties, format_properties
 from understudy.runtime.world import World, real_world
 from understudy.security.settings import read_security
 from understudy.security.signature import Credentials, signer
@@ -45,6 +47,14 @@ SIGNED = {
     "initAuthenticationUser": json.dumps({"username": ROOT.access_key, "password": ROOT.secret_key}),
     "innerClientAuthenticationCredentials": json.dumps({"accessKey": INNER.access_key, "secretKey": INNER.secret_key}),
 }
+PROGRAMS = {
+    "mqnamesrv": (mqnamesrv.main, "-c"),
+    "mqcontroller": (mqcontroller.main, "-c"),
+    "mqbroker": (mqbroker.main, "-c"),
+    "mqbrokercontainer": (mqbrokercontainer.main, "-c"),
+    "mqproxy": (mqproxy.main, "-pc"),
+}
+"""Every program that has a port, and the option that names its file."""
 SEND = {"b": "orders", "a": "p", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """What a client of gRPC begins with, and empty settings."""
@@ -80,6 +90,19 @@ def broker_keys(folder: Path, **keys: str) -> dict[str, str]:
         **SMALL_FILES,
         **keys,
     }
+
+
+async def start_broker(folder: Path, nursery: trio.Nursery, **keys: str) -> Broker:
+    """Start a broker that asks for signatures, with these *keys* beside; it keeps them in a file."""
+    values = broker_keys(folder, **(SIGNED | keys))
+    machine = Machine("vm", "127.0.0.1", str(folder / "store"))
+    options, warnings = BrokerOptions.from_properties(values, machine=machine)
+    assert [] == warnings
+    file = folder / "broker.conf"
+    file.write_text(format_properties(values))
+    options.path = str(file)
+    made: Broker = await nursery.start(host_broker, real_world(), options)
+    return made
 
 
 async def _name_server(world: World, folder: Path, keys: dict[str, str], nursery: trio.Nursery) -> RemotingServer:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import trio
 import trustme
-from security_programs import BOB, HTTP2, PROXIES, ROOT, SERVERS, SIGNED, Caller, framed, started, with_bob
+from security_programs import BOB, HTTP2, PROGRAMS, PROXIES, ROOT, SERVERS, SIGNED, Caller, framed, started, with_bob
 
-from understudy.programs import mqbroker, mqbrokercontainer, mqcontroller, mqnamesrv, mqproxy
+from understudy.programs import mqnamesrv
 from understudy.remoting import access
 from understudy.remoting.client import open_client
 from understudy.runtime.network import ByteStream
@@ -27,13 +27,6 @@ from understudy.security.tls import ClientFiles
 
 KINDS = (*SERVERS, *PROXIES)
 FORMER, LATER = trustme.CA(), trustme.CA()
-PROGRAMS = {
-    "mqnamesrv": (mqnamesrv.main, "-c"),
-    "mqcontroller": (mqcontroller.main, "-c"),
-    "mqbroker": (mqbroker.main, "-c"),
-    "mqbrokercontainer": (mqbrokercontainer.main, "-c"),
-    "mqproxy": (mqproxy.main, "-pc"),
-}
 UNKNOWN = 77_777
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -13,9 +12,8 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from security_programs import BOB, ROOT, SEND, SIGNED, Caller, broker_keys, with_bob
+from security_programs import BOB, ROOT, SIGNED, Caller, broker_keys, start_broker, with_bob
 
-from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
@@ -44,14 +42,6 @@ from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import eventually, until
 
 DATA = Path(__file__).parent.parent / "data" / "security"
-
-
-async def start_broker(folder: Path, nursery: trio.Nursery, **keys: str) -> Broker:
-    machine = Machine("vm", "127.0.0.1", str(folder / "store"))
-    options, warnings = BrokerOptions.from_properties(broker_keys(folder, **(SIGNED | keys)), machine=machine)
-    assert [] == warnings
-    made: Broker = await nursery.start(host_broker, real_world(), options)
-    return made
 
 
 @pytest.fixture
@@ -296,46 +286,6 @@ async def test_the_port_of_replication_is_open_to_slaves_alone(
             assert b"" == await stream.receive_some(1)
     await stream.aclose()
     nursery.cancel_scope.cancel()
-
-
-async def heard_by(cluster: SimCluster, host: str, address: str) -> bytes:
-    """Return what a slave at *host* that asks for the whole log hears first."""
-    at, _, port = address.rpartition(":")
-    stream = await cluster.network.host(host).connect(at, int(port), 1)
-    heard = b""
-    with trio.move_on_after(3), contextlib.suppress(trio.BrokenResourceError):
-        await stream.send_all(bytes(8))
-        heard = await stream.receive_some(1 << 16)
-    await stream.aclose()
-    return heard
-
-
-@pytest.mark.parametrize("signs", [True, False])
-def test_a_log_is_given_to_the_hosts_of_slaves_that_sign_and_to_no_stranger(signs: bool) -> None:
-    keys = SIGNED if signs else {}
-
-    async def scenario(source: random.Random) -> None:
-        async with SimCluster(source) as cluster:
-            await cluster.start_name_server("n1")
-            await cluster.start_container("c1", [{"brokerName": "broker-a", "brokerRole": "SYNC_MASTER", **keys}], keys)
-            async with open_client(cluster.client_world()) as client:
-                root = Caller(client, f"{cluster.address('c1')}:10911", ROOT if signs else None)
-                await root.done(310, SEND, "hello")
-                master = cluster.brokers("c1")["broker-a"]
-                # given who knows the protocol alone, or signs as one who may read the tables, but not the log
-                if signs:
-                    bob = await with_bob(root, ("Cluster:*", "Get"))
-                    assert 0 == (await bob.ask(RequestCode.GET_ALL_TOPIC_CONFIG)).code
-                for host in ("10.9.9.9", cluster.address("client")):
-                    heard = await heard_by(cluster, host, master.identity.ha_address)
-                    assert signs is (b"" == heard), host
-                # then slaves that sign what they ask get it all the same
-                slave = {"brokerName": "broker-a", "brokerRole": "SLAVE", "brokerId": "1", **keys}
-                await cluster.start_container("c2", [slave], keys)
-                copy = cluster.brokers("c2")["broker-a"]
-                await until(lambda: copy.store.max_physical_offset == master.store.max_physical_offset > 0)
-
-    run_seed(scenario, 1)
 
 
 async def check_a_failover_of_users(source: random.Random) -> None:
