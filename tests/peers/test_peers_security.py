@@ -58,7 +58,9 @@ def closed_cluster(port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFac
         yield PeerCluster(namesrv, {"broker-a": broker}, {})
 
 
-async def make_user(namesrv: str, broker: str) -> None:
+async def make_user(
+    namesrv: str, broker: str, topics: tuple[str, ...] = ("SmokeCpp", "SmokeJavaScript", "SmokeGo")
+) -> None:
     async with open_session(real_world(), namesrv, SessionOptions(credentials=ROOT)) as session:
         for address in (namesrv, broker):
             user = {"username": "smoker", "password": "smokesecret"}
@@ -69,7 +71,7 @@ async def make_user(namesrv: str, broker: str) -> None:
                 address, RequestCode.AUTH_CREATE_ACL, {"subject": "User:smoker"}, json.dumps(acl).encode()
             )
         fields = {"defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": "false"}
-        for topic in ("SmokeCpp", "SmokeJavaScript", "SmokeGo"):
+        for topic in topics:
             ext = {"topic": topic, "topicFilterType": "SINGLE_TAG", **fields}
             await session.call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
             await eventually(lambda: known(session, namesrv, topic))  # noqa: B023 - waited for before the next one
@@ -115,6 +117,32 @@ def test_clients_with_an_access_key_work_and_others_do_not(
         assert (False, 0) == (found[f"{name} without"]["ok"], found[f"{name} without"].get("sent", 0))
     assert (True, "20 sent and consumed") == (found["go"]["ok"], found["go"]["detail"]), found
     assert not found["go without"]["ok"], found
+
+
+@pytest.mark.slow
+def test_a_grpc_client_in_any_zone_signs_within_the_window(
+    port_blocks: PortBlocks, place_of_peer: Callable[[str], Path], tmp_path: Path
+) -> None:
+    # given a proxy beside a broker that asks for signatures, with every setting as it is shipped
+    python, port = place_of_peer("grpc-python"), port_blocks.take()
+    namesrv, broker, file = f"127.0.0.1:{port}", port + 10, tmp_path / "rmq-proxy.json"
+    file.write_text(json.dumps({"grpcServerPort": port + 1, "remotingListenPort": 0}))
+    text = peer_processes.filled_template("namesrv", PORT=port, DIR=tmp_path / "namesrv") + KEYS
+    first = peer_processes.server(peer_processes.OURS, "namesrv", "namesrv", tmp_path / "namesrv", text)
+    text = peer_processes.filled_template(
+        "broker", NAME="broker-a", PORT=broker, HA_PORT=broker + 2, NAMESRV=namesrv, DIR=tmp_path / "broker-a"
+    )
+    second = peer_processes.server(peer_processes.OURS, "broker", "broker-a", tmp_path / "broker-a", text + KEYS)
+    second.command += ["--enable-proxy", "-pc", str(file)]
+    second.boot_mark = "rocketmq-proxy startup successfully"
+    zones = {"SmokeEast": "<+14>-14", "SmokeWest": "<-12>12"}
+    with peer_processes.running(first, second):
+        trio.run(make_user, namesrv, f"127.0.0.1:{broker}", tuple(zones))
+        command = [str(python), str(HERE / "smoke_grpc_python.py"), f"127.0.0.1:{port + 1}", "normal"]
+        # when it writes the time of its zone and calls it UTC
+        for topic, zone in zones.items():
+            found = play(command, SMOKE_TOPIC=topic, TZ=zone, **CLIENT)
+            assert found["ok"] is True, (topic, found)
 
 
 @pytest.mark.slow
