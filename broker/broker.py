@@ -386,6 +386,8 @@ class Broker:
         self.store.change_settings(store_settings(self.options.store, self.role))
         self.replication.settings_changed()
         self.registration.servers.changed()
+        if self.led is not None:
+            self.led.servers.changed()
         self.transactions.settings_changed()
         self.presence.settings_changed()
         self.session.look()

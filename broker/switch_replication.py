@@ -139,7 +139,8 @@ class SwitchReplication(Replication):
     async def _begin_epoch(self, epoch: int) -> None:
         history, end = self._epochs, self._log.max_physical_offset
         try:
-            await history.save(history.epochs.within(end).before_epoch(epoch).begun(epoch, end))
+            known = history.epochs.within(end).before_epoch(epoch).from_offset(self._first)
+            await history.save(known.begun(epoch, end))
         except EpochError as error:
             raise OSError(f"epoch {epoch} cannot begin at {end}: {error}") from None
 
@@ -191,6 +192,11 @@ class SwitchReplication(Replication):
         return self._store
 
     @property
+    def _first(self) -> int:
+        """The first byte of the log."""
+        return max(self._log.min_physical_offset, 0)
+
+    @property
     def _epochs(self) -> EpochFile:
         assert self._history is not None  # opened before a role begins
         return self._history
@@ -220,8 +226,8 @@ class SwitchReplication(Replication):
         return self._keeper.confirm_offset if self._keeper is not None else self._log.confirm_offset
 
     def epochs(self) -> Sequence[EpochRow]:
-        """Return the epochs of the log, oldest first."""
-        epochs = self._epochs.epochs
+        """Return the epochs of the log, oldest first: those whose bytes were deleted are none."""
+        epochs = self._epochs.epochs.from_offset(self._first)
         return [EpochRow(entry.epoch, entry.start, epochs.end_of(entry)) for entry in epochs]
 
     async def same_role(self, epoch: int) -> None:

@@ -114,8 +114,11 @@ class Epochs:
         return Epochs(self.entries[: bisect_right(self.entries, end, key=lambda each: each.start)])
 
     def from_offset(self, first: int) -> Epochs:
-        """Return the history of a log whose first byte is *first*: epochs that ended before it are gone."""
-        return Epochs(tuple(entry for entry in self.entries if self.end_of(entry) > first))
+        """Return the history of a log whose first byte is *first*: epochs that ended before it are gone.
+
+        One that ended there stays: who has more of it than this log ever had is told to cut there.
+        """
+        return Epochs(tuple(entry for entry in self.entries if self.end_of(entry) >= first))
 
 
 def common_end(ours: Epochs, our_end: int, theirs: Epochs, their_end: int) -> int | None:

@@ -144,11 +144,12 @@ class SwitchSlave(MasterFollower[Frame]):
         await self._note(master.epochs.within(common))
 
     async def _note(self, epochs: Epochs) -> None:
-        """Add the later ones of *epochs* to our history."""
+        """Add the later ones of *epochs* to our history, which forgets those whose bytes were deleted."""
         ours = self._history.epochs
         news = tuple(entry for entry in epochs if entry.epoch > ours.last_epoch)
         if news:
-            await self._history.save(Epochs((*ours.entries, *news)))
+            first = max(self._store.min_physical_offset, 0)
+            await self._history.save(Epochs((*ours.entries, *news)).from_offset(first))
 
     async def _copy(self, line: Line[Frame], known: Epochs, first: Sequence[Frame]) -> str:
         """Append what comes; return why the connection ended."""

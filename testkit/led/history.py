@@ -30,6 +30,7 @@ FAULTS = (
     "power",
     "restart",
     "isolate_master",
+    "lose_two_masters",
     "cut_master_from_controllers",
     "cut_broker_from_controllers",
     "cut_replication",
@@ -48,6 +49,8 @@ KEYS = (
 LEARNER = {"b3": {"asyncLearner": "true"}}
 """What a broker is given in every other history."""
 SETTLE_SECONDS = 40
+NEXT_SECONDS = 4.0
+"""By then a master that was lost has a successor, or nobody may become it."""
 IMPATIENT_MS = 500
 """How long one of the senders waits: it sends again to a master that stands still, also when another one is elected."""
 
@@ -165,7 +168,9 @@ async def inject(group: LedGroup, fault: str, source: random.Random) -> None:
     name = master if master is not None and "master" in fault else source.choice(BROKERS)
     others = [each for each in BROKERS if each != name]
     pause = source.uniform(0.1, 5.0)
-    if fault in ("kill_master", "kill_broker", "power", "restart"):
+    if fault == "lose_two_masters":
+        await lose_two_masters(group, name, source)
+    elif fault in ("kill_master", "kill_broker", "power", "restart"):
         await group.kill(name, power=fault == "power")
         await trio.sleep(pause if fault != "restart" else 0.05)
         await group.start_broker(name)
@@ -195,6 +200,31 @@ async def inject(group: LedGroup, fault: str, source: random.Random) -> None:
         group.cluster.partition([name], away)
         await trio.sleep(pause)
         group.cluster.heal()
+
+
+async def lose_two_masters(group: LedGroup, first: str, source: random.Random) -> None:
+    """Cut *first*, the master, off until its successor is killed as well; it comes back before that one does.
+
+    So whoever leads in the end tells one whose log parted from the group's two epochs ago how far they have the same.
+    """
+    others = [each for each in BROKERS if each != first]
+    group.cluster.partition([first], [*others, *CONTROLLERS])
+    second = await _next_master(group, first)
+    if second is not None:
+        await trio.sleep(source.uniform(0.1, 1.0))  # it takes messages meanwhile
+        await group.kill(second)
+        await _next_master(group, second)
+    group.cluster.heal()
+    if second is not None:
+        await trio.sleep(source.uniform(0.1, 1.0))
+        await group.start_broker(second)
+
+
+async def _next_master(group: LedGroup, former: str) -> str | None:
+    """Wait for another master than *former*; return its host, or ``None`` when nobody came to lead."""
+    with trio.move_on_after(NEXT_SECONDS):
+        await until(lambda: group.master() not in (None, former), 2 * NEXT_SECONDS)
+    return None if (name := group.master()) == former else name
 
 
 async def led_history(source: random.Random, seed: int, seconds: float) -> LedResult:

@@ -93,10 +93,12 @@ def test_what_a_history_says() -> None:
     assert (7, -1) == (epochs.last_epoch, Epochs().last_epoch)
     assert [40, 40, 90, UNBOUNDED] == [epochs.end_of(entry) for entry in epochs]
     assert [1, 1, 4, 4, 7] == [getattr(epochs.at(offset), "epoch", None) for offset in (0, 39, 40, 89, 90)]
-    assert epochs.from_offset(40).at(39) is None
+    assert epochs.from_offset(41).at(39) is None
     assert Epochs.of([(1, 0)]) == epochs.cut_at(40)
     assert Epochs.of([(1, 0), (3, 40), (4, 40)]) == epochs.within(40)
-    assert Epochs.of([(4, 40), (7, 90)]) == epochs.from_offset(40)
+    assert Epochs.of([(4, 40), (7, 90)]) == epochs.from_offset(41)
+    assert epochs == epochs.from_offset(40), "what ended where the log begins tells others where to cut"
+    assert Epochs.of([(1, 0), (2, 0)]) == Epochs.of([(1, 0), (2, 0)]).from_offset(0)
     assert Epochs.of([(1, 0), (3, 40)]) == epochs.before_epoch(4)
     assert Epochs() == epochs.before_epoch(1)
 

@@ -1,0 +1,145 @@
+"""What a led group promises of replicas that join it, of old files, and of controllers that are told anew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import trio
+from test_broker_led_asked import elect
+from test_broker_led_replication import Group, open_group
+from test_broker_led_rows import others, part
+
+from understudy.broker.broker import Broker
+from understudy.broker.role import Role
+from understudy.format.json_dialect import loads
+from understudy.format.record import decode_records
+from understudy.mqclient.heartbeat import ConsumeFrom
+from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
+from understudy.mqclient.message import Message, ReceivedMessage
+from understudy.mqclient.producer import open_producer
+from understudy.mqclient.push_consumer import open_push_consumer
+from understudy.remoting.codes import RequestCode
+from understudy.testkit.led.group import CONTROLLERS, TOPIC, led_group
+from understudy.testkit.quorum.settings import API_PORT
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.waiting import until
+
+ALL = {"allAckInSyncStateSet": "true"}
+NAME = "controllers.example"
+
+
+@pytest.mark.covers("AS-05", "IT-18")
+def test_a_third_replica_that_joins_a_live_pair_gets_old_and_new_messages() -> None:
+    got: list[tuple[int, bytes]] = []
+
+    async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+        got.extend((each.queue_offset, bytes(each.body)) for each in messages)
+
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            third = others(first)[1]
+            await group.kill(third)
+            await until(lambda: len(group.members()) == 2)
+            await group.create_topic(first)
+            world, servers = group.cluster.client_world("clients"), group.cluster.name_servers
+            options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
+            async with (
+                open_producer(world, servers, "writers") as producer,
+                open_push_consumer(world, servers, "readers", {TOPIC: "*"}, listen, options),
+            ):
+                old = [(await producer.send(Message(TOPIC, b"%d" % number))).queue_offset for number in range(10)]
+                assert old == list(range(10))
+                # when a replica comes whose disk is empty
+                group.cluster.host(third).disk.remove_tree("/data/store")
+                await group.start_broker(third)
+                await group.ready(3)
+                for number in range(10, 20):
+                    await producer.send(Message(TOPIC, b"%d" % number))
+                await until(lambda: len(got) == 20)
+            # then it has them all, those who consume got each once, and the master says that both follow
+            sent = [b"%d" % number for number in range(20)]
+            assert sorted(got) == list(enumerate(sent))
+            assert part(group, third).own_id == 4
+            await until(lambda: group.bodies(third) == sent)
+            status = loads((await group.ask(first, RequestCode.GET_BROKER_HA_STATUS)).body)
+            rows = status["haConnectionInfo"]
+            assert [row["inSync"] for row in rows] == [True, True]
+            assert {row["slaveAckOffset"] for row in rows} == {status["masterCommitLogMaxOffset"]}
+
+    run_seed(scenario, 1)
+
+
+async def send_ten(group: Group, master: Broker, turn: int) -> list[bytes]:
+    bodies = [b"%d-%d" % (turn, number) + bytes(300) for number in range(10)]
+    assert [await group.send(master, body) for body in bodies] == [0] * 10
+    return bodies
+
+
+def bodies_from(broker: Broker, begin: int) -> list[bytes]:
+    got = broker.store.get("orders", 0, begin, 32, 1 << 20)
+    return [record.body for each in got.parts for record in decode_records(each)]
+
+
+def epochs(group: Group, number: int) -> list[int]:
+    return [epoch for epoch, _, _ in group.part(number).epochs()]
+
+
+@pytest.mark.covers("R220", "HA-07")
+def test_epochs_go_with_the_files_they_were_in_and_all_follow_a_master_that_has_older_ones() -> None:
+    async def scenario(source: random.Random) -> None:
+        keys = {"mappedFileSizeCommitLog": "5200", "fileReservedTime": "0"}
+        async with open_group(source, keys) as group:
+            # given a file for each of two epochs, of which the master deletes the first
+            await group.stop(3)
+            sent = await send_ten(group, await group.elect(1), 0)
+            master = await group.elect(1)
+            sent += await send_ten(group, master, 1)
+            await group.in_step()
+            assert epochs(group, 1) == [1, 2, 3]
+            assert (await group.ask(master, RequestCode.DELETE_EXPIRED_COMMITLOG)).code == 0
+            await until(lambda: master.store.min_physical_offset == 5200, 120)
+            assert epochs(group, 1) == [3]
+            # then who joins it has what it still has
+            joins = await group.start(3)
+            await joins.change_role(Role("SLAVE", 3, group.epoch, "elected another"))
+            joins.replication.follow(master.identity.address, master.identity.ha_address)
+            await until(lambda: bodies_from(joins, 10) == sent[10:])
+            assert joins.store.min_physical_offset == 5200
+            # and both go on with a master that has the first file, too
+            sent += await send_ten(group, await group.elect(2), 2)
+            await until(lambda: all(bodies_from(group.brokers[number], 10) == sent[10:] for number in (1, 2, 3)))
+            assert group.bodies(group.brokers[2]) == sent
+            assert [epochs(group, number) for number in (1, 2, 3)] == [[3, 4], [1, 2, 3, 4], [3, 4]]
+            for number in (1, 3):  # what was forgotten is so on the disk as well
+                text = group.cluster.host(f"c{number}").disk.read("/data/store/epochFileCheckpoint")
+                assert [line.split(b"-")[0] for line in text.splitlines()[2:]] == [b"3", b"4"]
+
+    run_seed(scenario, 4)
+
+
+@pytest.mark.covers("CC-22")
+def test_controllers_may_be_given_by_address_and_by_name_while_a_broker_is_led() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            addresses = [f"{group.cluster.address(each)}:{API_PORT}" for each in CONTROLLERS]
+            group.cluster.network.alias(NAME, *(group.cluster.address(each) for each in CONTROLLERS[1:]))
+            text = f"controllerAddr={addresses[0]};{NAME}:{API_PORT}\nfetchControllerAddrByDnsLookup=true\n".encode()
+            for name in (first, *others(first)):
+                assert (await group.ask(name, RequestCode.UPDATE_BROKER_CONFIG, body=text)).code == 0
+                led = group.brokers[name].led
+                assert led is not None
+                # then all of them are known at once: each counts the heartbeats it hears itself
+                await until(lambda led=led: led.servers.addresses == addresses, 1)  # type: ignore[misc]
+            await trio.sleep(5)
+            assert group.master() == first
+            # and when they name another master, both change their roles
+            second = others(first)[0]
+            await elect(group, second)
+            await group.ready(3)
+            assert group.master() == second and group.brokers[first].role.is_slave
+
+    run_seed(scenario, 7)
