@@ -17,10 +17,11 @@ from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
 from understudy.broker.role import Role
+from understudy.broker.storage import BrokerStartError
 from understudy.ha.following import MasterFollower
 from understudy.ha.master import HaMaster
 from understudy.ha.settings import ReplicatedLog
-from understudy.ha.switch.epoch_file import FILE_NAME, EpochFile
+from understudy.ha.switch.epoch_file import FILE_NAME, EpochFile, EpochFileError
 from understudy.ha.switch.epochs import EpochError
 from understudy.ha.switch.keeper import EVERYBODY, SyncStateKeeper
 from understudy.ha.switch.sync_state import NEVER, Moment
@@ -86,15 +87,18 @@ class SwitchReplication(Replication):
     # --- lifetime ------------------------------------------------------------------------------------------------
 
     def open(self, store: MessageStore) -> None:
-        """Take *store* and read the epochs beside it. Raises ``EpochFileError``."""
+        """Take *store* and read the epochs beside it. Raises ``BrokerStartError``: they cannot be read."""
         super().open(store)
         keys = self._options.store
         path = keys.store_path_epoch_file or os.path.join(keys.store_path_root_dir, FILE_NAME)
         self._history = EpochFile(self._world.disk, path)
-        self._history.load()
-        self._history.epochs = self._history.epochs.within(store.max_physical_offset)
-        if self._switch.all_must_ack and self._history.epochs:
-            self._hide_unconfirmed(store, self._history.epochs.entries[0].start)
+        try:
+            self._history.load()
+        except EpochFileError as error:
+            raise BrokerStartError(str(error)) from None
+        history = self._history.epochs = self._history.epochs.within(store.max_physical_offset)
+        if self._switch.all_must_ack and (history or self._history.lost):
+            self._hide_unconfirmed(store, history.entries[0].start if history else 0)
 
     def _hide_unconfirmed(self, store: MessageStore, led_from: int) -> None:
         """Hide what members of the set may lack: what is not noted as confirmed since this log was first led.

@@ -272,6 +272,12 @@ class ControllerRequests:
         group, alive = self._metadata.groups.get(name), self._alive(name)
         replica = group.replicas.get(broker_id) if group is not None else None
         if replica is not None and address and replica.address != address:
+            if self._lives_elsewhere(name, broker_id, replica.address, connection):
+                remark = (
+                    f"BrokerId: {broker_id} in broker-set: {name} is alive at {replica.address}; if the broker at "
+                    f"{address} has a copy of its store, remove brokerIdentity from that copy, else stop one of both"
+                )
+                return response(command, ResponseCode.CONTROLLER_INVALID_REQUEST, remark, names)
             outcome = await self._replicated.run(RegisterBroker(cluster, name, broker_id, address, alive))
         else:
             outcome = self._metadata.registration(name, broker_id, alive)
@@ -281,6 +287,13 @@ class ControllerRequests:
         if outcome.master_id is not None:
             fields |= {"syncStateSetEpoch": str(outcome.set_epoch), "masterEpoch": str(outcome.master_epoch)}
         return response(command, ext=fields, body=set_body(outcome.sync_state_set or [], outcome.set_epoch or 0))
+
+    def _lives_elsewhere(self, name: str, broker_id: int, address: str, connection: Connection) -> bool:
+        """Return whether heartbeats of the broker come from *address*, and not over *connection*."""
+        record = self._liveness.record(name, broker_id)
+        if record is None or record.address != address or record.connection == connection:
+            return False
+        return self._liveness.maybe_alive(name, broker_id, self._clock.monotonic())
 
     async def _replica_info(self, connection: Connection, command: Command) -> Command:
         self._check_leader()

@@ -79,12 +79,14 @@ class EpochFile:
 
     Attributes:
         epochs: what is in force, and durable.
+        lost: some of them may have been lost with a damaged file.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
         self.epochs = Epochs()
+        self.lost = False
 
     def load(self) -> None:
         """Read the file, or the one before it when the file is missing or damaged. Blocking.
@@ -103,7 +105,7 @@ class EpochFile:
                 problems.append(f"{path}: {error}")
                 continue
             if problems:
-                epochs = Epochs(epochs.entries[:-1])
+                epochs, self.lost = Epochs(epochs.entries[:-1]), True
                 log.error("the file of epochs is damaged, the one before it is used", damaged=problems[0], used=path)
             self.epochs = epochs
             return

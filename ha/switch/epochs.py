@@ -121,6 +121,15 @@ class Epochs:
         return Epochs(tuple(entry for entry in self.entries if self.end_of(entry) >= first))
 
 
+def joined(ours: Epochs, theirs: Epochs) -> Epochs:
+    """Return what two histories of the same bytes say together; *ours* where they contradict each other."""
+    entries = {entry.epoch: entry for entry in (*theirs, *ours)}
+    try:
+        return Epochs(tuple(entries[epoch] for epoch in sorted(entries)))
+    except EpochError:
+        return ours
+
+
 def common_end(ours: Epochs, our_end: int, theirs: Epochs, their_end: int) -> int | None:
     """Return the physical offset up to which two logs are the same; ``None`` when no epoch is in both.
 

@@ -24,7 +24,7 @@ from understudy.ha.overlap import end_of
 from understudy.ha.settings import ContinuedLog, HaParameters
 from understudy.ha.switch import frames
 from understudy.ha.switch.epoch_file import EpochFile
-from understudy.ha.switch.epochs import EpochError, Epochs, common_end
+from understudy.ha.switch.epochs import EpochError, Epochs, common_end, joined
 from understudy.ha.switch.frames import EpochTransfer, MasterHandshake, SlaveHandshake
 from understudy.ha.switch.settings import SwitchSettings
 from understudy.runtime.log import get_logger
@@ -121,6 +121,8 @@ class SwitchSlave(MasterFollower[Frame]):
         if not self._history.epochs:
             return  # a log of plain replication: its end is compared, nothing of it is cut
         common = common_end(self._history.epochs, end, master.epochs, master.end)
+        if common is None and end <= min((entry.start for entry in master.epochs), default=0):
+            return  # the master knows nothing of what we have: our end is compared, nothing of it is cut
         if common is None:
             raise MismatchError(
                 f"our log ({_named(self._history.epochs)}, up to {end}) and the master's ({_named(master.epochs)}, up "
@@ -141,15 +143,26 @@ class SwitchSlave(MasterFollower[Frame]):
                 await self._store.truncate(common)
             except ValueError as error:
                 raise MismatchError(f"our log cannot be cut at {common}: {error}") from None
-        await self._note(master.epochs.within(common))
+        await self._note(master.epochs.within(common), self._history.epochs.cut_at(common))
 
-    async def _note(self, epochs: Epochs) -> None:
-        """Add the later ones of *epochs* to our history, which forgets those whose bytes were deleted."""
-        ours = self._history.epochs
+    async def _note(self, epochs: Epochs, ours: Epochs | None = None) -> None:
+        """Add the later ones of *epochs* to our history, which forgets those whose bytes were deleted.
+
+        Args:
+            epochs: of the master.
+            ours: what stays of our history; all of it by default. An epoch without a byte that the master never had is
+                none of it, or what comes next would count as of that epoch.
+        """
+        ours = self._history.epochs if ours is None else ours
         news = tuple(entry for entry in epochs if entry.epoch > ours.last_epoch)
-        if news:
+        if news or ours != self._history.epochs:
             first = max(self._store.min_physical_offset, 0)
             await self._history.save(Epochs((*ours.entries, *news)).from_offset(first))
+
+    async def _learn(self, epochs: Epochs) -> None:
+        """Complete our history by the *epochs* of a master whose log is ours up to our end: ours may have lost some."""
+        whole = joined(self._history.epochs, epochs).from_offset(max(self._store.min_physical_offset, 0))
+        await self._history.save(whole)
 
     async def _copy(self, line: Line[Frame], known: Epochs, first: Sequence[Frame]) -> str:
         """Append what comes; return why the connection ended."""
@@ -174,6 +187,7 @@ class SwitchSlave(MasterFollower[Frame]):
                     if line.reported < overlap.end:
                         await self._report(line, overlap.end)
                     continue
+                await self._learn(known.within(overlap.end))
                 overlap = None
             check_continues(plain, store.max_physical_offset, known=not self._is_empty())
             confirmed = transfers[-1].confirm_offset

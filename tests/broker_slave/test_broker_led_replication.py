@@ -260,12 +260,13 @@ def test_what_a_lost_master_handed_out_alone_goes_out_again_when_it_leads_next(m
 
 
 @pytest.mark.covers("R213", "HA-09")
-def test_what_a_lost_master_had_alone_is_not_seen_when_it_is_back_and_follows_nobody_yet() -> None:
+@pytest.mark.parametrize("damaged", [False, True], ids=["as it was", "its epochs damaged"])
+def test_what_a_lost_master_had_alone_is_not_seen_when_it_is_back_and_follows_nobody_yet(damaged: bool) -> None:
     async def scenario(source: random.Random) -> None:
         async with open_group(
             source, ALL | SYNC | {"slaveTimeout": "500", "haMaxTimeSlaveNotCatchup": "60000"}
         ) as group:
-            old = group.brokers[1]
+            old = await group.elect(1)
             await group.in_step()
             assert [await group.send(old, body) for body in (b"kept", b"and kept")] == [0, 0]
             cluster = group.cluster
@@ -274,6 +275,8 @@ def test_what_a_lost_master_had_alone_is_not_seen_when_it_is_back_and_follows_no
             assert await group.send(old, b"lost") == 12
             await group.stop(1)
             cluster.network.heal()
+            if damaged:
+                cluster.host("c1").disk.damage("/data/store/epochFileCheckpoint", lambda data: b"")
             back = await group.start(1)
             assert back.store.max_queue_offset("orders", 0) == 2
             assert group.bodies(back) == [b"kept", b"and kept"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.ha.switch.epoch_file import EpochFile, EpochFileError, from_text, to_text
-from understudy.ha.switch.epochs import UNBOUNDED, EpochEntry, EpochError, Epochs, common_end
+from understudy.ha.switch.epochs import UNBOUNDED, EpochEntry, EpochError, Epochs, common_end, joined
 from understudy.testkit.sim.disk import SimDisk
 
 DATA = Path(__file__).parents[1] / "data" / "switch"
@@ -100,6 +100,8 @@ def test_what_a_history_says() -> None:
     assert epochs == epochs.from_offset(40), "what ended where the log begins tells others where to cut"
     assert Epochs.of([(1, 0), (2, 0)]) == Epochs.of([(1, 0), (2, 0)]).from_offset(0)
     assert Epochs.of([(1, 0), (3, 40)]) == epochs.before_epoch(4)
+    assert epochs == joined(Epochs.of([(3, 40), (7, 90)]), Epochs.of([(1, 0), (4, 40)]))
+    assert Epochs.of([(3, 40)]) == joined(Epochs.of([(3, 40)]), Epochs.of([(1, 60)])), "that is no history"
     assert Epochs() == epochs.before_epoch(1)
 
 

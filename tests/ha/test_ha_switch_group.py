@@ -217,6 +217,25 @@ async def test_a_log_that_lost_its_end_keeps_no_epoch_that_began_there(
         assert short.history.epochs == new.history.epochs == Epochs.of([(1, 0), (2, 500), (4, 600)])
 
 
+async def test_an_epoch_that_the_master_never_had_counts_for_nothing_that_it_sends(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    replicas, controller = replicas_of(network, 2, SwitchValues()), Controller()
+    slave, new = replicas.values()
+    for replica in (slave, new):
+        replica.log.append(b"c" * 500)
+        await replica.history.save(Epochs.of([(1, 0)]))
+    # given a slave that has heard of the epoch of a master that wrote nothing, or of one of the future
+    await slave.history.save(Epochs.of([(1, 0), (9, 500)]))
+    controller.epoch = 1
+    async with open_background() as nursery:
+        await elect(nursery, controller, replicas, 2)
+        new.log.append(b"d" * 100)
+        await trio.sleep(0.5)
+        assert slave.log.data == new.log.data
+        assert slave.history.epochs == new.history.epochs == Epochs.of([(1, 0), (2, 500)])
+
+
 async def test_a_slave_counts_once_however_often_it_is_connected(
     network: SimNetwork, autojump_clock: MockClock
 ) -> None:
