@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -20,8 +22,10 @@ from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
-from understudy.remoting.codes import RequestCode
-from understudy.testkit.led.group import CONTROLLERS, TOPIC, led_group
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.errors import RemotingError
+from understudy.testkit.first_pull import first_pull
+from understudy.testkit.led.group import BROKERS, CONTROLLERS, TOPIC, LedGroup, led_group
 from understudy.testkit.quorum.settings import API_PORT
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
@@ -143,3 +147,50 @@ def test_controllers_may_be_given_by_address_and_by_name_while_a_broker_is_led()
             assert group.master() == second and group.brokers[first].role.is_slave
 
     run_seed(scenario, 7)
+
+
+@pytest.mark.covers("R240")
+@pytest.mark.parametrize("slaves_read", ["false", "true"])
+def test_who_has_read_everything_is_sent_back_by_nobody_while_masters_change(slaves_read: str) -> None:
+    """A real client that is told of another offset (21) gives its queue up, and reads again from there."""
+    codes = Counter[int]()
+
+    async def ask_all(group: LedGroup, offset: list[int], name: str) -> None:
+        while True:
+            fields = {**first_pull(TOPIC), "queueOffset": str(offset[0])}
+            with contextlib.suppress(RemotingError):
+                answer = await group.ask(name, RequestCode.PULL_MESSAGE, fields, timeout_ms=500)
+                codes[answer.code] += 1
+                if answer.code == 0:
+                    offset[0] = max(offset[0], int((answer.ext or {})["nextBeginOffset"]))
+            await trio.sleep(0.001)
+
+    async def send_to_master(group: LedGroup, taken: list[int]) -> None:
+        while True:
+            master = group.master()
+            if master is not None and await group.send(master, b"%d" % len(taken)) == 0:
+                taken.append(len(taken))
+            await trio.sleep(0.001)
+
+    async def scenario(source: random.Random) -> None:
+        keys = ALL | {"inSyncReplicas": "2", "slaveReadEnable": slaves_read}
+        async with led_group(source, keys) as group, trio.open_nursery() as nursery:
+            master = await group.ready(3)
+            await group.create_topic(master)
+            assert await group.send(master, b"first") == 0
+            offset, taken = [0], list[int]()
+            for name in BROKERS:
+                nursery.start_soon(ask_all, group, offset, name)
+            nursery.start_soon(send_to_master, group, taken)
+            for _ in range(4):
+                master = await group.ready(3)
+                await trio.sleep(source.uniform(0.1, 0.3))
+                await elect(group, source.choice(others(master)))
+            await group.ready(3)
+            await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+            assert offset[0] > 50 and len(taken) > 50
+
+    run_seed(scenario, 8)
+    assert codes[ResponseCode.SUCCESS] > 50
+    assert ResponseCode.PULL_OFFSET_MOVED not in codes
