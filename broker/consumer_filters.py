@@ -10,7 +10,7 @@ Source: ConsumerFilterManager.java, ConsumerFilterData.java.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -79,6 +79,8 @@ class ConsumerFilters:
 
     Attributes:
         on_change: called after each change.
+        on_row: called with the topic of each row that changes.
+        newest_ms: returns the greatest store time of messages whose bit map was made, which may be ahead of the clock.
     """
 
     def __init__(
@@ -90,13 +92,20 @@ class ConsumerFilters:
         bits: Callable[[str, str], tuple[list[int], int] | None],
     ) -> None:
         self.on_change: list[Callable[[], None]] = []
+        self.on_row: Callable[[str], None] = lambda topic: None
+        self.newest_ms: Callable[[], int] = lambda: 0
         self._now_ms = now_ms
         self._is_live = is_live
         self._compiles = compiles
         self._keep_dead_ms = keep_dead_ms
         self._bits = bits
         self._rows: dict[tuple[str, str], ConsumerFilter] = {}  # by topic and group
+        self._of_topics: dict[str, dict[str, ConsumerFilter]] = {}  # the same by topic, then by group
         self._characters = 0
+
+    def of_topic(self, topic: str) -> Iterable[ConsumerFilter]:
+        """Return the rows of *topic*."""
+        return self._of_topics.get(topic, {}).values()
 
     def get(self, topic: str, group: str) -> ConsumerFilter | None:
         """Return the row of *group* and *topic*."""
@@ -131,7 +140,7 @@ class ConsumerFilters:
             wanted.expression,
             wanted.expression_type,
             wanted.version,
-            now_ms,
+            max(now_ms, self.newest_ms()),
             self._bits(group, wanted.topic),
         )
         if self._characters + row.characters > MOST_CHARACTERS:
@@ -160,16 +169,22 @@ class ConsumerFilters:
         """Return the content of the file as of now; it is made while it is written."""
         return {"filterDataByTopic": Rows(_topics_of(list(self._rows.values())))}
 
-    def load(self, content: Mapping[str, Any]) -> None:
+    def load(self, content: Mapping[str, Any], *, doubtful: bool = False) -> None:
         """Put the content of the file over what is there.
 
-        The bits are not looked at: they follow from the names.
+        Bits follow from the names. Where they are others than they were, bit maps from before now know none of the
+        conditions.
+
+        Args:
+            content: of the file.
+            doubtful: the conditions that came last may be missing in it, so those in it may not be what bit maps from
+                before now were made for.
 
         Raises:
             ValueError: naming an entry that is none; nothing was taken then.
         """
         rows = [
-            self._read(f"{topic}: {group}", value)
+            self._read(f"{topic}: {group}", value, doubtful)
             for topic, groups in _members(content.get("filterDataByTopic"), "filterDataByTopic")
             for group, value in _members(dict(_members(groups, topic)).get("groupFilterData"), topic)
         ]
@@ -177,12 +192,15 @@ class ConsumerFilters:
             if self._characters + row.characters <= MOST_CHARACTERS:
                 self._put((row.topic, row.group), row)
 
-    def _read(self, what: str, value: object) -> ConsumerFilter:
+    def _read(self, what: str, value: object, doubtful: bool) -> ConsumerFilter:
         fields = dict(_members(value, what))
         born_ms = whole_number(fields.get("bornTime") or 0, f"{what}: bornTime")
         dead_ms = whole_number(fields.get("deadTime") or 0, f"{what}: deadTime")
         group = name_of(fields.get("consumerGroup") or "", f"{what}: consumerGroup")
         topic = name_of(fields.get("topic") or "", f"{what}: topic")
+        bits = self._bits(group, topic)
+        if doubtful or (bits is not None and _stored_bits(fields.get("bloomFilterData")) != bits):
+            born_ms = max(self._now_ms(), self.newest_ms())
         return ConsumerFilter(
             group,
             topic,
@@ -190,7 +208,7 @@ class ConsumerFilters:
             name_of(fields.get("expressionType") or SQL92, f"{what}: expressionType"),
             whole_number(fields.get("clientVersion") or 0, f"{what}: clientVersion"),
             born_ms,
-            self._bits(group, topic),
+            bits,
             dead_ms or max(self._now_ms() - AWAY_MS, born_ms),
         )
 
@@ -199,9 +217,14 @@ class ConsumerFilters:
         known = self._rows.pop(key, None)
         if known is not None:
             self._characters -= known.characters
+            del self._of_topics[key[0]][key[1]]
+            if not self._of_topics[key[0]]:
+                del self._of_topics[key[0]]
         if row is not None:
             self._rows[key] = row
+            self._of_topics.setdefault(key[0], {})[key[1]] = row
             self._characters += row.characters
+        self.on_row(key[0])
         return row is not known
 
     def _tell(self) -> None:
@@ -229,6 +252,14 @@ def _entry_of(row: ConsumerFilter) -> dict[str, Any]:
     if row.bits is not None:
         entry["bloomFilterData"] = {"bitNum": row.bits[1], "bitPos": list(row.bits[0])}
     return entry
+
+
+def _stored_bits(value: object) -> tuple[list[int], int] | None:
+    """Return the bits that a file has for a row; nothing where they are none."""
+    if not isinstance(value, Mapping):
+        return None
+    positions, length = value.get("bitPos"), value.get("bitNum")
+    return (list(positions), length) if isinstance(positions, Sequence) and isinstance(length, int) else None
 
 
 def _members(value: object, what: str) -> Iterable[tuple[str, Any]]:

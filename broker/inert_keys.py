@@ -18,7 +18,7 @@ _COMPACTION = "queues are compacted one after the other"
 _AUTH = "every request is judged by the users and rules of that moment; docs/security.md says how they are set"
 _COMMERCIAL = "there are no commercial statistics"
 _DISPATCH = "queue and index entries are made by the append itself"
-_BLOOM = "conditions are evaluated on the properties, without a Bloom filter in front"
+_BLOOM = "it follows from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter"
 _LOCK = "there is one writer, no append lock to choose"
 _ADDRESS_SERVER = "name server addresses come from namesrvAddr only"
 _JVM = "it belongs to the Java process"
@@ -128,9 +128,7 @@ _GROUPS: dict[str, str] = {
         dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAsyncReput
         enableBuildConsumeQueueConcurrently enableLogConsumeQueueRepeatedlyBuildWhenRecover putMsgIndexHightWater
         readUnCommitted recheckReputOffsetFromCq searchBcqByCacheEnable""",
-    _BLOOM: """
-        bitMapLengthConsumeQueueExt enableCalcFilterBitMap enableConsumeQueueExt expectConsumerNumUseFilter
-        mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter""",
+    _BLOOM: "bitMapLengthConsumeQueueExt",
     _LOCK: """
         debugLockEnable spinLockCollisionRetreatOptimalDegree topicQueueLockNum useABSLock
         useReentrantLockWhenPutMessage""",

@@ -8,6 +8,7 @@ import attrs
 from understudy.broker.config_values import (
     CompactionFileBytes,
     DelayLevels,
+    ExtensionFileBytes,
     FlushType,
     Folder,
     Hours,
@@ -133,7 +134,7 @@ class MessageStoreConfig:
     logic_queue_swap_map_reserve_file_num: int = 20
     mapped_file_size_commit_log: LogFileBytes = 1_073_741_824
     mapped_file_size_consume_queue: QueueFileBytes = 6_000_000
-    mapped_file_size_consume_queue_ext: int = 50_331_648
+    mapped_file_size_consume_queue_ext: ExtensionFileBytes = 50_331_648
     mapped_file_size_timer_log: int = 104_857_600
     mapped_file_swap_enable: bool = True
     mapper_file_size_batch_consume_queue: Int = 13_800_000

@@ -130,7 +130,7 @@ async def load_tables(broker: Broker) -> None:
     broker.persistence.add(SavedTable("members", path, lambda: broker.member_group.memory.to_json(), lambda: 0))
     path = config_path(keys, consumer_filters.FILE_NAME)
     try:
-        await load(disk, path, broker.consumer_filters.load)
+        await load(disk, path, partial(broker.consumer_filters.load, doubtful=broker.store.extensions.doubtful))
     except BrokerStartError as error:  # live members say anew what they want
         log.error("the record of conditions is begun anew", error=error)
     broker.persistence.add(

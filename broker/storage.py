@@ -71,6 +71,8 @@ def store_settings(keys: MessageStoreConfig, role: Role) -> StoreConfig:
         enabled_append_prop_crc=keys.enabled_append_prop_crc,
         check_crc_on_recover=keys.check_crc_on_recover,
         message_delay_level=keys.message_delay_level,
+        enable_consume_queue_ext=keys.enable_consume_queue_ext,
+        mapped_file_size_consume_queue_ext=keys.mapped_file_size_consume_queue_ext,
         enable_multi_dispatch=keys.enable_multi_dispatch,
         enable_lmq=keys.enable_lmq,
         max_lmq_consume_queue_num=keys.max_lmq_consume_queue_num,

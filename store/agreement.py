@@ -15,13 +15,12 @@ from understudy.store.batch_repair import BatchRepair
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
+from understudy.store.extensions import LAST_ADDRESS
 from understudy.store.properties_digest import TAGS
 from understudy.store.walk import RecordHead
 
 log = get_logger("store.agreement")
 
-LAST_ADDRESS = -(1 << 31) - 1
-"""A tags code that is not above it is none: it says where an extended unit lies (ConsumeQueueExt.java)."""
 _TAG_PREFIX = b"T#"
 _LONGEST_TAGS = 1_024
 _TEXTS_MAX = 256
@@ -51,7 +50,7 @@ class Agreement:
 
     def expected_code(self, queue: ConsumeQueue, code: int) -> int | None:
         """Return *code*, of a unit of *queue*, as far as it is a hash of tags; else ``None``."""
-        return None if queue.is_schedule or (self._core.extended_codes and code <= LAST_ADDRESS) else code
+        return None if queue.is_schedule or (self._core.extensions.present and code <= LAST_ADDRESS) else code
 
     def code_of(self, properties: bytes) -> int:
         """Return the tags code of a message with these properties."""

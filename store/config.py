@@ -47,6 +47,8 @@ class StoreConfig:
         mapped_file_size_commit_log: bytes of one commit log file.
         mapped_file_size_consume_queue: bytes of one consume queue file; rounded up to a multiple of 20.
         mapped_file_size_batch_consume_queue: bytes of one batch consume queue file; rounded up to a multiple of 46.
+        mapped_file_size_consume_queue_ext: bytes of one file of what extends units of consume queues.
+        enable_consume_queue_ext: whether units are extended by the conditions that their messages meet.
         flush_disk_type: ``ASYNC_FLUSH`` or ``SYNC_FLUSH``. With the latter readers see only what is on the disk.
         flush_interval_commit_log_ms: pause between asynchronous flushes of the log while messages arrive.
         flush_commit_log_least_pages: pages of 4 KiB that must be dirty for an asynchronous flush.
@@ -93,6 +95,8 @@ class StoreConfig:
     mapped_file_size_commit_log: int = 1 << 30
     mapped_file_size_consume_queue: int = 300_000 * 20
     mapped_file_size_batch_consume_queue: int = 300_000 * 46
+    mapped_file_size_consume_queue_ext: int = 48 << 20
+    enable_consume_queue_ext: bool = False
     flush_disk_type: str = ASYNC_FLUSH
     flush_interval_commit_log_ms: int = 500
     flush_commit_log_least_pages: int = 4

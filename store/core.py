@@ -23,6 +23,7 @@ from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.consume_queues import ConsumeQueues
 from understudy.store.deletions import FILE_NAME as DELETIONS_FILE
 from understudy.store.deletions import Deletions, save_deletions, to_json
+from understudy.store.extensions import Extensions, Held
 from understudy.store.holes import FILE_NAME as HOLE_FILE
 from understudy.store.holes import keep_hole
 from understudy.store.index import Index
@@ -30,9 +31,6 @@ from understudy.store.index_keys import Keys, index_hashes
 from understudy.store.mapped_files import MappedFiles
 from understudy.store.mark import FILE_NAME, Mark, MarkFile
 from understudy.store.segments import Segment, Segments
-
-EXTENSIONS = "consumequeue_ext"
-"""The folder of what extends units of queues; never written here."""
 
 BEING_CUT = "the log is being cut back to what it has in common with its master's"
 """Why nothing is appended, by anybody, until a cut has come to its end."""
@@ -106,14 +104,21 @@ class StoreCore:
         self.hole: int | None = None
         #: Records at this offset or after it were written or compared by this process.
         self.trusted_from = 0
-        #: Units may have the address of what extends them instead of a tags code (``enableConsumeQueueExt``).
-        self.extended_codes = disk.exists(self.path(EXTENSIONS))
         #: Which topics were deleted; their messages in the log count no more.
         self.deletions = Deletions()
         #: Raw bytes after this offset (of an incomplete record that came by replication) are not dispatched yet.
         self.dispatched = 0
         #: Written but not yet shown to readers: (end, queue, queue offset after it, tags code, store time, properties).
-        self.held: deque[tuple[int, ConsumeQueue | BatchQueue, int, int, int, bytes | None]] = deque()
+        self.held: deque[Held] = deque()
+        self.extensions = Extensions(
+            disk,
+            folder,
+            config.mapped_file_size_consume_queue_ext,
+            self.consume_queues,
+            self.queue_files,
+            self.log,
+            self.held,
+        )
         self.sync_flush = config.flush_disk_type == SYNC_FLUSH
         #: Up to where replicas are known to have the log, where readers may see no more than that.
         self.confirmed: int | None = None

@@ -80,6 +80,7 @@ class MessageStore:
         finish_truncation: awaited, ends a cut that was stopped in between. Raises ``OSError``.
         compacted_copies: their records at a position, see :class:`understudy.store.compaction.queues.CompactedQueues`.
         hidden_grew: called when bytes were written, or became durable, that readers may not see yet; as cheap.
+        extensions: what extends units of queues.
     """
 
     def __init__(self, core: StoreCore, lock: Lock) -> None:
@@ -104,13 +105,12 @@ class MessageStore:
         self._closed = False
         self.batch_topics: Set[str] = core.batch_queues.topics
         self.compacted_topics: Set[str] = core.compacted.topics
-        self.arrived: list[Arrival] = core.arrived
-        self.hidden_grew = core.hidden_grew
+        self.arrived, self.hidden_grew = core.arrived, core.hidden_grew
         self.append = self._writer.append
         self.append_batch = self._batch_writer.append_batch
         self.enter_keys, self.read_ahead = core.enter_keys, core.segments.read_ahead
         self.set_confirmed, self.start_scrub = core.set_confirmed, self._integrity.start_scrub
-        self.delete_expired_files = self._retention.request
+        self.delete_expired_files, self.extensions = self._retention.request, core.extensions
         self.get = self._reader.get
         lookup = self._lookup
         self.read, self.record_before = lookup.read, lookup.record_before

@@ -34,8 +34,14 @@ def recover(core: StoreCore, dispatcher: Dispatcher, process_id: int, living: Li
     """
     disk = core.disk
     unclean = disk.exists(core.path("abort"))
-    Recovery(core, dispatcher, living).run()
+    recovery = Recovery(core, dispatcher, living)
+    recovery.run()
     core.compacted.load(core.deletions, unclean=unclean)
+    core.extensions.doubtful = unclean
+    core.extensions.recover(recovery.doubtful_from, goes_on=core.config.enable_consume_queue_ext)
+    if core.config.enable_consume_queue_ext:
+        core.arrived.append(core.extensions.arrived)
+        core.hidden_grew.append(core.extensions.hidden)
     abort = disk.open(core.path("abort"))
     try:
         abort.truncate(0)

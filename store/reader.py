@@ -7,23 +7,18 @@ from collections.abc import Callable
 from itertools import repeat
 from operator import add, sub
 
-from understudy.store.agreement import LAST_ADDRESS
 from understudy.store.batch_reader import BatchReader
 from understudy.store.batch_repair import BatchRepair
 from understudy.store.careful_scan import CarefulScan
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, UNITS_AT_ONCE_MAX, ConsumeQueue, units_at_once
 from understudy.store.core import StoreCore
+from understudy.store.extensions import WantedBits
 from understudy.store.heads import own_offset, size_of
 from understudy.store.integrity import Integrity
 from understudy.store.queue_repair import QueueRepair
 from understudy.store.status import GetResult, GetStatus
 
 _MAX_BYTES = 128 << 20
-
-
-def _or_extended(accept: Callable[[int], bool]) -> Callable[[int], bool]:
-    """Return *accept*, but what has an address for its tags code is left to the reader, who compares tags too."""
-    return lambda code: code <= LAST_ADDRESS or accept(code)
 
 
 class Reader:
@@ -56,6 +51,7 @@ class Reader:
         accept: Callable[[int], bool] | None = None,
         accept_record: Callable[[memoryview], bool] | None = None,
         most_asked: int = _MAX_BYTES,
+        wanted_bits: WantedBits | None = None,
     ) -> GetResult:
         """Read messages of a queue from queue offset *offset*.
 
@@ -63,6 +59,7 @@ class Reader:
             accept: filter by tags code; None takes all.
             accept_record: filter by raw record, asked after *accept*; None takes all.
             most_asked: records that *accept_record* is asked about at most; the next read goes on behind them.
+            wanted_bits: filter by what extends units, asked before anything is read of the log; None takes all.
         """
         core = self._core
         queue = core.consume_queues.by_key.get((topic, queue_id))
@@ -119,8 +116,8 @@ class Reader:
                         return GetResult(
                             GetStatus.FOUND, offset + count, min_offset, max_offset, parts, total, count, False
                         )
-        if accept is not None and core.extended_codes:
-            accept = _or_extended(accept)
+        if core.extensions.present and (accept is not None or wanted_bits is not None):
+            accept = core.extensions.accepting(queue, accept, wanted_bits)
         scanned = max(self._scan_units, max_messages, 1)
         if accept_record is not None:
             scanned = min(scanned, max(most_asked, 1))

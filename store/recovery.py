@@ -69,6 +69,8 @@ class Recovery:
         self._lacking: dict[bytes, Deletion] = {}
         #: Queue offsets of units that are only zeros: at least one of each block of them that was found.
         self._lost: list[tuple[ConsumeQueue, int]] = []
+        #: Units of records from here on may lack what was written with them; None when the power was not lost.
+        self.doubtful_from: int | None = None
 
     def run(self) -> None:
         """Recover everything; afterwards the log can be written to."""
@@ -97,6 +99,7 @@ class Recovery:
             earliest = self._earliest_doubtful(unclean and not intact, checkpoint, durable)
             start, index_from = self._start_without_mark(earliest, unclean, checkpoint)
             compare = True
+        self.doubtful_from = start if unclean and not intact else None
         drop_deleted_queues(core, core.deletions.by_topic)
         if self._living is not None:
             with_simple_queues = {queue.topic for queue in core.consume_queues}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from understudy.broker import filters
 from understudy.broker.conditions import UnsupportedFilterError
+from understudy.broker.filter_bits import wanted_bits
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.parked_pulls import Wanted
 from understudy.broker.processors.send_admission import FAQ
@@ -16,6 +17,7 @@ from understudy.broker.subscribers import Subscribers
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.fields import CommandError
 from understudy.runtime.clock import Clock
+from understudy.store.extensions import WantedBits
 
 FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC, FORBIDDEN_BROADCAST, FORBIDDEN_SUBSCRIPTION = 1, 2, 3, 4, 5
 HEARTBEAT_GRACE_MS = 40_000
@@ -40,6 +42,11 @@ class Subscriptions:
         self._groups = groups
         self.consumers = subscribers.consumers
         self.conditions = subscribers.conditions
+        self._filters = subscribers.filters
+
+    def bits_of(self, group: str, topic: str, condition: PropertyFilter) -> WantedBits | None:
+        """Return by which bits of *topic*'s messages *group* leaves out what it does not want by *condition*."""
+        return wanted_bits(self._filters, group, topic, condition)
 
     def of_header(self, ext: dict[str, str], known: Wanted) -> Wanted:
         """Return what the header of a pull asks for by itself.

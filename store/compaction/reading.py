@@ -14,6 +14,7 @@ from understudy.store.compaction.files import CompactedFile, CompactedQueue
 from understudy.store.compaction.layout import whole
 from understudy.store.compaction.queues import CompactedQueues
 from understudy.store.core import StoreCore
+from understudy.store.extensions import WantedBits
 from understudy.store.lookup import Lookup
 from understudy.store.reader import Reader
 from understudy.store.status import GetResult, GetStatus
@@ -47,21 +48,27 @@ class CompactedReading:
         accept: Callable[[int], bool] | None = None,
         accept_record: Callable[[memoryview], bool] | None = None,
         most_asked: int = _MAX_BYTES,
+        wanted_bits: WantedBits | None = None,
     ) -> GetResult:
         """Read as :meth:`understudy.store.reader.Reader.get` does.
 
         Args:
             topic, queue_id, offset, max_messages, max_bytes, accept, accept_record, most_asked: as of that.
+            wanted_bits: as of that; what is copied has its tags codes only.
         """
         queue = self._queues.served(topic, queue_id)
         if queue is None:
-            return self._plain(topic, queue_id, offset, max_messages, max_bytes, accept, accept_record, most_asked)
+            return self._plain(
+                topic, queue_id, offset, max_messages, max_bytes, accept, accept_record, most_asked, wanted_bits
+            )
         if 0 <= offset < queue.copied_to:
             found = self._copied(queue, offset, max_messages, max_bytes, accept, accept_record)
             if found is not None:
                 return found
             offset = queue.copied_to
-        found = self._plain(topic, queue_id, offset, max_messages, max_bytes, accept, accept_record, most_asked)
+        found = self._plain(
+            topic, queue_id, offset, max_messages, max_bytes, accept, accept_record, most_asked, wanted_bits
+        )
         if found.max_offset:
             found.min_offset = self.min_queue_offset(topic, queue_id)
         return found
