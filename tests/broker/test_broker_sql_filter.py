@@ -52,16 +52,21 @@ def bodies(answer: Command) -> list[bytes]:
     return [record.body for record in decode_records(answer.body)]
 
 
-def heartbeat(rig: Rig, text: str, version: int = 7, topic: str = "T", name: str = "cg") -> Command:
+def heartbeat(
+    rig: Rig, text: str, version: int = 7, topic: str = "T", name: str = "cg", client: str = "c@1"
+) -> Command:
     subscription = {"expressionType": "SQL92", "subString": text, "subVersion": version, "topic": topic}
     group = {
         "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
         "consumeType": "CONSUME_PASSIVELY",
         "groupName": name,
         "messageModel": "CLUSTERING",
-        "subscriptionDataSet": [subscription],
+        "subscriptionDataSet": [
+            subscription,
+            {"subString": "*", "subVersion": version + 10_000, "topic": f"%RETRY%{name}"},
+        ],
     }
-    return rig.ask(34, None, json.dumps({"clientID": "c@1", "consumerDataSet": [group]}).encode())
+    return rig.ask(34, None, json.dumps({"clientID": client, "consumerDataSet": [group]}).encode())
 
 
 async def test_captured_answers_with_the_filter_off(tmp_path: Path) -> None:
@@ -84,6 +89,48 @@ async def test_captured_answers_with_the_filter_on(tmp_path: Path) -> None:
         answer, captured = replay(rig, CAPTURED["bad"][0])
         assert answer.code == captured.code == 23
         assert answer.remark == "Invalid MessageSelector. a value must stand here, not '>' (at line 1, column 5)"
+
+
+async def test_the_captured_life_of_a_consumer_from_its_heartbeat_to_its_leave(tmp_path: Path) -> None:
+    """Every exchange of the captured consumer with the broker: pulls that wait, and what wakes one of them, too."""
+    async with open_rig(str(tmp_path), ON) as rig:
+        rig.broker.topics.update([TopicConfig("SqlTopic", 4, 4)])
+        for queue, values in ((0, ["5", "5"]), (1, ["6"]), (2, ["", "7"]), (3, ["4"])):
+            for value in values:
+                rig.send("SqlTopic", b"a", f"a\x01{value}\x02TAGS\x01TagA\x02" if value else "TAGS\x01TagA\x02", queue)
+        waits: dict[str, tuple[int, Command]] = {}
+        for exchange in CAPTURED["session"]:
+            if exchange["row"] == "filter_sql92:53":  # its heartbeat is not in the recording
+                text = "a > 5 AND TAGS IN ('TagA','TagB')"
+                heartbeat(rig, text, 1_795_244_750_851, "SqlTopic", "cgsql", "127.0.0.1@csqltrue")
+            if exchange["row"] == "filter_sql92:78":  # what came meanwhile: one that is wanted, and one that is not
+                assert "filter_sql92:74" in waits
+                rig.send("SqlTopic", b"a", "a\x018\x02TAGS\x01TagA\x02", 3)
+                rig.send("SqlTopic", b"a", "a\x015\x02TAGS\x01TagA\x02", 0)
+                await wait_all_tasks_blocked()
+                opaque, expected = waits.pop("filter_sql92:74")
+                answer = rig.peer.replies.pop(opaque)
+                assert told(answer) == told(expected)
+                assert [b"a"] == bodies(answer)
+            command = frame(exchange["request"])
+            rig.broker.server.dispatch(cast(Connection, rig.peer), command)
+            await wait_all_tasks_blocked()
+            found = rig.peer.replies.pop(command.opaque or 0, None)
+            captured = None if exchange["response"] is None else frame(exchange["response"])
+            if exchange["row"] == "filter_sql92:74":
+                assert found is None and captured is not None
+                waits[exchange["row"]] = command.opaque or 0, captured
+            elif captured is None:
+                assert found is None, exchange["row"]
+            elif captured.code == 23:  # in words of ours
+                assert found is not None and found.code == 23
+            else:
+                assert found is not None and told(found) == told(captured), exchange["row"]
+                if command.code != 11:
+                    assert json.loads(found.body or "{}") == json.loads(captured.body or "{}"), exchange["row"]
+                else:
+                    assert len(bodies(found)) == len(bodies(captured)), exchange["row"]
+        assert [3, 2, 2] == [rig.broker.offsets.query("cgsql", "SqlTopic", queue) for queue in (0, 2, 3)]
 
 
 async def test_a_pull_gets_the_messages_its_condition_is_true_for(tmp_path: Path) -> None:
