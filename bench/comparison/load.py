@@ -108,3 +108,29 @@ def sync_flush_step(seconds: int, warmup: int, size: int, threads: int = 64) -> 
     return _step(
         f"send_sync_flush_{threads}", "send", "--topic", "BaseFlush", "--threads", threads, *timing, "--size", size
     )
+
+
+ONE_IN = 10
+
+
+def condition_steps(seconds: int, warmup: int, size: int) -> tuple[Step, Step]:
+    """Returns the step that fills a topic, and the one that consumes a tenth of it by a condition."""
+    timing = ("--seconds", seconds, "--warmup", warmup)
+    topic = ("--topic", "BaseSql")
+    return (
+        _step(
+            "send_numbered",
+            "send",
+            *topic,
+            "--batch",
+            32,
+            "--threads",
+            4,
+            "--numbered",
+            ONE_IN,
+            *timing,
+            "--size",
+            size,
+        ),
+        _step("consume_sql", "consume", *topic, "--sql", "a = 3", "--timeout", 180),
+    )

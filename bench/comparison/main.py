@@ -59,6 +59,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--only-idle", action="store_true", help="only the nine idle brokers")
     parser.add_argument("--replicate-mb", type=int, default=0, help="also let an empty slave copy a log of this size")
     parser.add_argument("--sync-master", action="store_true", help="also send to a master that waits for its slave")
+    parser.add_argument("--conditions", action="store_true", help="also consume by a condition that one in ten meets")
     parser.add_argument("--led", action="store_true", help="also groups of three that a controller leads")
     parser.add_argument("--only-led", action="store_true", help="only those groups, --pairs times")
     parser.add_argument("--only", choices=["java", "ours"], help="measure one side alone")
@@ -112,6 +113,7 @@ def measure(options: argparse.Namespace, sides: list[Cluster]) -> dict[str, list
         with_sync_flush=not options.no_sync_flush,
         with_sync_master=options.sync_master,
         replicate_mb=options.replicate_mb,
+        with_conditions=options.conditions,
     )
     rounds: dict[str, list[Figures]] = {side.name: [] for side in sides}
     for number in range(0 if options.only_idle else options.pairs):

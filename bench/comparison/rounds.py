@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench.comparison.load import Step, Watch, load, load_steps, replicated_step, sync_flush_step
+from bench.comparison.load import (
+    ONE_IN,
+    Step,
+    Watch,
+    condition_steps,
+    load,
+    load_steps,
+    replicated_step,
+    sync_flush_step,
+)
 from bench.comparison.processes import Cluster, processor_ticks
 from bench.comparison.targets import Figures
 
@@ -24,7 +33,7 @@ LOAD_START_S = 2
 IDLE_SETTLE_S = 20
 IDLE_MEASURE_S = 30
 CONTAINERS, BROKERS_EACH = 3, 3
-CONSUME = "consume_backlog"
+CONSUME, CONSUME_SQL = "consume_backlog", "consume_sql"
 TRIES = 4
 """Of a step during which the machine gave its processors to others."""
 
@@ -47,6 +56,7 @@ class Settings:
     with_sync_flush: bool
     with_sync_master: bool
     replicate_mb: int
+    with_conditions: bool = False
 
     def load_steps(self) -> list[Step]:
         steps = load_steps(self.threads, self.seconds, self.warmup, self.size)
@@ -125,7 +135,7 @@ def play_once(side: Cluster, step: Step, extra: tuple[object, ...]) -> Figures:
     before_s, (stolen, ticks) = side.cpu_s(), processor_ticks()
     result = load(*step.arguments, "--namesrv", side.namesrv, *extra)
     # Warm-up counts on both sides of the fraction, where the client tells how much it did there.
-    handled = result.get("acked_with_warmup") or (result.get("count") if step.key == CONSUME else None)
+    handled = result.get("acked_with_warmup") or (result.get("count") if step.key in (CONSUME, CONSUME_SQL) else None)
     if handled:
         result["server_cpu_s_per_100k"] = round((side.cpu_s() - before_s) / handled * 1e5, 3)
     stolen_after, ticks_after = processor_ticks()
@@ -180,6 +190,9 @@ def measure_round(sides: Sequence[Cluster], settings: Settings) -> dict[str, Fig
         if settings.with_sync_flush:
             for side in sides:
                 measure_sync_flush(side, figures[side.name], settings)
+        if settings.with_conditions:
+            for side in sides:
+                measure_conditions(side, figures[side.name], settings)
         if settings.with_sync_master:
             for side in sides:
                 figures[side.name]["sync_master"] = measure_sync_master(side, settings)
@@ -205,6 +218,25 @@ def measure_sync_flush(side: Cluster, figures: Figures, settings: Settings) -> N
         return
     time.sleep(SETTLE_S)
     play(side, sync_flush_step(settings.seconds, settings.warmup, settings.size), figures, settings)
+    side.end()
+
+
+def measure_conditions(side: Cluster, figures: Figures, settings: Settings) -> None:
+    """Fills an empty side that serves conditions, and has one consumed that a tenth of the messages meet."""
+    shutil.rmtree(side.folder, ignore_errors=True)
+    try:
+        side.timed_start(enablePropertyFilter="true")
+    except LookupError as reason:
+        log(f"{side.name}: consuming by a condition not measured: {reason}")
+        return
+    time.sleep(SETTLE_S)
+    fill_step, consume_step = condition_steps(settings.seconds, settings.warmup, settings.size)
+    sent = load(*fill_step.arguments, "--namesrv", side.namesrv).get("acked_with_warmup", 0)
+    # A send that failed may have taken a number: some of the last messages are left.
+    wanted = min(sent, settings.backlog) // ONE_IN * 9 // 10
+    result = play_once(side, consume_step, ("--count", max(wanted, 1)))
+    log(f"{side.name}: {consume_step.key}: {brief(result)}")
+    figures[consume_step.key] = result
     side.end()
 
 
