@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -27,6 +28,8 @@ from hypothesis import strategies as st
 from store_fixtures import HOST, disk_of, put, records_of, simulated_world
 
 from understudy.runtime.world import World
+from understudy.store.compaction import service
+from understudy.store.compaction.swaps import carry_out
 from understudy.store.message_store import MessageStore
 from understudy.testkit.sim.disk import PowerCut
 
@@ -67,6 +70,32 @@ def test_a_reader_in_the_middle_of_a_swap_sees_each_surviving_key_once(seed: int
             assert len(read(store)) < 40
 
     run(scenario, seed)
+
+
+def test_new_files_are_read_while_their_names_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other files may have taken the place of theirs among the mapped ones: they are kept mapped until it is over."""
+    names_changed = False
+
+    async def scenario(world: World) -> None:
+        async with compacting(world) as store:
+            model = Model()
+            for number in range(80):
+                model.put(store, key_of(number), b"v%d" % number)
+            await copied(store)
+
+            def carrying_out(*arguments: Any) -> None:
+                nonlocal names_changed
+                carry_out(*arguments)
+                names_changed = True
+                store._core.compacted._mapped.close()  # as many other files are read
+                model.check(read(store))
+
+            monkeypatch.setattr(service, "carry_out", carrying_out)
+            await store._compaction.compact()
+            assert names_changed
+            model.check(read(store))
+
+    run(scenario)
 
 
 def cut_off(scenario: Callable[[], Awaitable[None]]) -> bool:
