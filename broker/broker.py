@@ -44,6 +44,7 @@ from understudy.broker.offsets import OffsetTable
 from understudy.broker.parts import admission_parts, member_parts, pull_parts, send_parts, transaction_parts
 from understudy.broker.persistence import Persistence
 from understudy.broker.pop.order import OrderTable
+from understudy.broker.pop.stepped_clock import PopClock
 from understudy.broker.pops import Pops
 from understudy.broker.ports import Ports
 from understudy.broker.presence import Presence
@@ -119,6 +120,7 @@ class Broker:
         transactions: half messages, and what is decided about them.
         timing, timer: the service of timer messages, and what it runs.
         orders: what was popped in order.
+        pop_clock: the wall clock as pops see it.
         acting_pops: what was handed out for the master.
         pops: everything that serves pops.
         registration: what name servers are told.
@@ -189,7 +191,9 @@ class Broker:
         self.timing = TimerService(world, store, keys, self.own_log, self._delivered)
         self.timer = self.timing.timer
         self.delays = DelayRules(len(self.delay_levels_ms), self.timer.door)
-        self.orders = OrderTable(now_ms)
+        self.pop_clock = PopClock(world.clock)
+        self.orders = OrderTable(self.pop_clock.wall_ms)
+        self.pop_clock.on_step.append(self.orders.stepped)
         self.acting_pops = acting_pops_of(self)
         self.request_modes = RequestModeTable()
         self.gate = gate_of(options.security, config.broker_cluster_name, world.clock.monotonic)

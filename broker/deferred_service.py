@@ -6,6 +6,7 @@ no other; queues that rest cost nothing. The decisions are those of :mod:`~under
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -35,6 +36,8 @@ log = get_logger("broker.deferred")
 
 SET_BACK_MS = 1_000
 """A clock that was set back by more than this is noticed; by less, messages are late by as much."""
+LONGEST_SLEEP_SECONDS = 10.0
+"""While something waits: a clock that is set forward wakes nobody, and what waits may be due by it at once."""
 GRACE_SECONDS = 4.0
 """How long a put may take to end after the service was stopped: cut short, it is done twice."""
 
@@ -108,7 +111,8 @@ class DeferredService:
                 self._wakes_at_ms = min((each.due_ms for each in self._queues.values() if each.rests), default=NEVER)
                 left_ms = self._wakes_at_ms - self._clock.wall_ms()
                 if left_ms > 0:
-                    with self._clock.move_on_after(left_ms / 1000):
+                    longest = math.inf if left_ms == NEVER else LONGEST_SLEEP_SECONDS
+                    with self._clock.move_on_after(min(left_ms / 1000, longest)):
                         await self._wake.wait()
                 else:
                     await trio.lowlevel.checkpoint()

@@ -78,7 +78,7 @@ class Pops:
             world.load.parked,
         )
         self.moving = Moving(world.clock, config, broker.offsets, self.log, broker.stats)
-        state = PopState(broker.offsets, self.orders, self.log, self.moving, broker.stats)
+        state = PopState(broker.offsets, self.orders, self.log, self.moving, broker.stats, broker.pop_clock)
         self._parts = ReviveParts(
             node=broker.node,
             store=store,

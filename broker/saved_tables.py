@@ -78,7 +78,7 @@ def _users_of(broker: Broker) -> ReplicatedUsers | None:
 def acting_pops_of(broker: Broker) -> ActingPops:
     """Return an empty table of what *broker* hands out for its master."""
     identity = broker.identity
-    return ActingPops(identity.name, lambda: identity.broker_id, broker.world.clock.wall_ms)
+    return ActingPops(identity.name, lambda: identity.broker_id, broker.world.clock.wall_ms, broker.pop_clock.steps)
 
 
 def consumer_filters_of(broker: Broker) -> ConsumerFilters:

@@ -37,6 +37,7 @@ from understudy.broker.pop.revive_log import (
     ReviveLogError,
     read_entry,
 )
+from understudy.broker.pop.stepped_clock import ClockSteps
 from understudy.format.json_values import list_of
 from understudy.format.numbers import whole_number
 from understudy.format.receipts import LONGEST_MS, ORDER_QUEUE
@@ -84,6 +85,7 @@ class ActingPops:
         own_name: name of its group of brokers.
         own_id: returns its id.
         now_ms: wall clock in milliseconds.
+        steps: of that clock.
 
     Attributes:
         points: the check points by their key, then by how often they went around again.
@@ -92,10 +94,11 @@ class ActingPops:
         on_change: called after every change.
     """
 
-    def __init__(self, own_name: str, own_id: Callable[[], int], now_ms: Callable[[], int]) -> None:
+    def __init__(self, own_name: str, own_id: Callable[[], int], now_ms: Callable[[], int], steps: ClockSteps) -> None:
         self._own_name = own_name
         self._own_id = own_id
         self._now_ms = now_ms
+        self._steps = steps
         self.points: dict[Key, dict[int, OpenPoint]] = {}
         self.acks: dict[Key, KnownAck] = {}
         self.changes: dict[int, int] = {}
@@ -188,12 +191,15 @@ class ActingPops:
 
     def ripe(self, before_ms: float, limit: int) -> list[OpenPoint]:
         """Return *limit* check points at the most whose time was before *before_ms*, the first ones first."""
-        found = (each for each in self.rows() if each.point.revive_ms < before_ms)
-        return heapq.nsmallest(limit, found, key=lambda each: each.point.revive_ms)
+        found = (each for each in self.rows() if self._due_ms(each) < before_ms)
+        return heapq.nsmallest(limit, found, key=self._due_ms)
 
     def due_ms(self) -> float:
         """Return the wall time of the first check point."""
-        return min((each.point.revive_ms for each in self.rows()), default=NEVER)
+        return min(map(self._due_ms, self.rows()), default=NEVER)
+
+    def _due_ms(self, row: OpenPoint) -> int:
+        return self._steps.due_ms(row.point.pop_ms, row.point.revive_ms)
 
     # --- other replicas ----------------------------------------------------------------------------------------
 

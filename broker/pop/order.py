@@ -6,6 +6,7 @@ The laws:
   else. The same attempt (a client that did not get its answer and asks again) always gets what it got.
 * An acknowledgement counts only for the newest pop of its queue: it says so by the pop's time.
 * The group's offset is the first message that is not acknowledged.
+* When the clock is set, what is out is visible later or sooner by as much.
 
 Source: ConsumerOrderInfoManager.java, QueueLevelConsumerManager.java (format of ``consumerOrderInfo.json``).
 """
@@ -18,6 +19,7 @@ from typing import Any
 import attrs
 
 from understudy.broker.merge import Limit
+from understudy.broker.pop.stepped_clock import Step
 from understudy.format.json_values import list_of
 from understudy.format.numbers import LONG_MAX, LONG_MIN, whole_number
 from understudy.format.receipts import LONGEST_MS
@@ -69,6 +71,16 @@ class OrderRecord:
                 if visible > now_ms:
                     return visible
         return now_ms
+
+    def stepped(self, step: Step) -> OrderRecord:
+        """Return it after the clock was set: what is out is visible later or sooner by as much."""
+        visible = dict(self.visible_ms)
+        for index, offset in enumerate(self.offsets):
+            ends_ms = self.visible_ms.get(offset, self.pop_ms + self.invisible_ms)
+            moved_ms = step.moved(self.pop_ms, ends_ms)
+            if moved_ms != ends_ms and not self.acked >> index & 1:
+                visible[offset] = moved_ms
+        return self if visible == self.visible_ms else attrs.evolve(self, visible_ms=visible)
 
     def blocks(self, attempt_id: str | None, now_ms: int) -> bool:
         """Tell whether the queue is closed for *attempt_id*."""
@@ -178,8 +190,8 @@ class OrderTable:
             queue_id: of the queue.
             attempt_id: of the pop; who repeats one is let in.
         """
-        record = self.get(topic, group, queue_id)
-        return record is not None and record.blocks(attempt_id, self._now_ms())
+        now_ms, record = self._now_ms(), self.get(topic, group, queue_id)
+        return record is not None and record.blocks(attempt_id, now_ms)
 
     def opens_in(self, topic: str, group: str, queue_id: int, most_ms: int) -> int:
         """Return in how many milliseconds a closed queue opens by itself.
@@ -236,6 +248,13 @@ class OrderTable:
         visible = {**record.visible_ms, offset: visible_ms}
         self.put(topic, group, queue_id, attrs.evolve(record, visible_ms=visible))
         return True
+
+    def stepped(self, step: Step) -> None:
+        """Let what is out be visible when it would have been: the clock was set."""
+        for queues in self.rows.values():
+            for queue_id, record in queues.items():
+                queues[queue_id] = record.stepped(step)
+        self._changed()
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
         """Forget a queue: its offset was reset."""

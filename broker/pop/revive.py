@@ -101,7 +101,7 @@ class ReviveQueues:
         self._parts = parts
         self._config = parts.node.options.broker
         self._identity = parts.node.identity
-        self._clock = parts.node.world.clock
+        self._clock = parts.state.clock
         self._offsets, self._log, self._stats = parts.state.offsets, parts.state.log, parts.state.stats
         self._windows: dict[int, ReviveWindow] = {}
         self._ends: dict[int, int] = {}
@@ -177,9 +177,8 @@ class ReviveQueues:
             The number, and wall time in milliseconds; 0 when none is open.
         """
         parts, window = self._parts, self._windows.get(queue)
-        oldest = None if window is None else window.oldest
         end = parts.store.max_queue_offset(self._log.topic, queue)
-        return max(end - self.position(queue), 0), 0 if oldest is None else oldest.revive_ms
+        return max(end - self.position(queue), 0), 0 if window is None else window.oldest_due_ms
 
     def read(self, queue: int, position: int) -> Found:
         """Return what is due in *queue* from *position* on."""
@@ -187,7 +186,7 @@ class ReviveQueues:
             return self._read_acting(position)
         window = self._windows.get(queue)
         if window is None or position < window.begin:
-            window = self._windows[queue] = ReviveWindow(position)
+            window = self._windows[queue] = ReviveWindow(position, self._clock.steps)
         window.pass_to(position)
         window.not_beyond(self._clock.wall_ms())
         for ack in self._handed_on.pop(queue, ()):

@@ -8,6 +8,7 @@ from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.order import OrderTable
+from understudy.broker.pop.stepped_clock import PopClock
 from understudy.broker.statistics import BrokerStatistics
 
 
@@ -21,6 +22,7 @@ class PopState:
         log: check points and acknowledgements.
         moving: what waits in memory, and what is out; it moves offsets behind what the log has.
         stats: how much it was.
+        clock: the wall clock.
     """
 
     offsets: OffsetTable
@@ -28,3 +30,4 @@ class PopState:
     log: ReviveLog
     moving: Moving
     stats: BrokerStatistics
+    clock: PopClock

@@ -8,6 +8,7 @@ The laws:
   clock's; it is never beyond that.
 * A check point is ripe when the queue's time is :data:`PATIENCE_MS` beyond its own: all its acknowledgements that came
   in time are here. Those in front of it are ripe before it, so that progress never passes one that is open.
+* Its own time is later by what the clock was set forward meanwhile (:mod:`stepped_clock`).
 * One that came so late that it would be ripe at once waits for :data:`LATE_MS` of the clock: its acknowledgements come
   a second after it. Where a clock was set back, the timer keeps both until the clock is again where the timer was.
 * A check point that came much too early is no work of now: it goes around again (:attr:`Ripe.early`), and holds up
@@ -25,6 +26,7 @@ from collections.abc import Collection, Sequence
 import attrs
 
 from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint, Entry, Key
+from understudy.broker.pop.stepped_clock import ClockSteps
 
 PATIENCE_MS = 2_000
 QUIET_MS = 3_000
@@ -56,17 +58,20 @@ class ReviveWindow:
 
     Args:
         position: where reading begins.
+        steps: of the clock.
 
     Attributes:
         next: the offset to read next.
         time_ms: the queue's own time; 0 before the first entry.
     """
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, steps: ClockSteps) -> None:
+        self._steps = steps
         self.begin = position
         self.next = position
         self.time_ms = 0
         self._now_ms = 0
+        self._came_ms = 0
         self._points: dict[Key, Ripe] = {}
         self._orphans: dict[tuple[Key, int], None] = {}
 
@@ -79,9 +84,9 @@ class ReviveWindow:
         return next((each.position for each in self._points.values()), self.next)
 
     @property
-    def oldest(self) -> CheckPoint | None:
-        """The first check point that is open."""
-        return next((each.point for each in self._points.values()), None)
+    def oldest_due_ms(self) -> int:
+        """Wall time of the first check point that is open; 0 when none is."""
+        return next((self._due_ms(each.point) for each in self._points.values()), 0)
 
     @property
     def open_points(self) -> Collection[Ripe]:
@@ -97,6 +102,7 @@ class ReviveWindow:
             deliver_ms: when the timer was to deliver it.
         """
         self.next = position + 1
+        self._came_ms = self._now_ms
         if isinstance(entry, CheckPoint):
             self._add_point(position, entry, deliver_ms)
         elif entry is not None:
@@ -120,7 +126,7 @@ class ReviveWindow:
                 del self._orphans[point.key, offset]
                 point = point.acked(offset)
         early = point.revive_ms - AHEAD_MS - deliver_ms > TOO_EARLY_MS
-        late = self.time_ms - point.revive_ms > PATIENCE_MS
+        late = self.time_ms - self._due_ms(point) > PATIENCE_MS
         self._points[point.key] = Ripe(position, point, early, self._now_ms + LATE_MS if late else 0)
 
     def add_ack(self, ack: Ack) -> None:
@@ -139,7 +145,7 @@ class ReviveWindow:
 
     def not_beyond(self, now_ms: int) -> None:
         """Take note of the wall time: the queue's own is never beyond it, also when the clock was set back."""
-        self.time_ms = min(self.time_ms, now_ms)
+        self.time_ms, self._came_ms = min(self.time_ms, now_ms), min(self._came_ms, now_ms)
         self._now_ms = now_ms
 
     def reached_end(self, now_ms: int, timer_behind: bool) -> None:
@@ -149,14 +155,14 @@ class ReviveWindow:
             now_ms: wall time.
             timer_behind: something that was due before now may not have come yet.
         """
-        if self.time_ms and now_ms - self.time_ms > QUIET_MS and not timer_behind:
+        if self.time_ms and now_ms - self._quiet_since_ms > QUIET_MS and not timer_behind:
             self.time_ms = now_ms
 
     def ripe(self, limit: int) -> list[Ripe]:
         """Return the first check points as far as they are ripe, *limit* at most; they stay until :meth:`pass_to`."""
         found: list[Ripe] = []
         for each in self._points.values():
-            done = self.time_ms - each.point.revive_ms > PATIENCE_MS and self._now_ms >= each.not_before_ms
+            done = self.time_ms - self._due_ms(each.point) > PATIENCE_MS and self._now_ms >= each.not_before_ms
             if len(found) == limit or not (each.early or done):
                 break
             found.append(each)
@@ -181,4 +187,12 @@ class ReviveWindow:
         first = next(iter(self._points.values()), None)
         if first is None:
             return NEVER
-        return max(first.point.revive_ms + PATIENCE_MS, self.time_ms + QUIET_MS, first.not_before_ms) + 1
+        return max(self._due_ms(first.point) + PATIENCE_MS, self._quiet_since_ms + QUIET_MS, first.not_before_ms) + 1
+
+    @property
+    def _quiet_since_ms(self) -> int:
+        """Since when nothing came: what was due long ago may have come just now, with what belongs to it behind it."""
+        return max(self.time_ms, self._came_ms)
+
+    def _due_ms(self, point: CheckPoint) -> int:
+        return self._steps.due_ms(point.pop_ms, point.revive_ms)

@@ -30,7 +30,7 @@ class InvisibleTimeProcessor:
         self._parts = parts
         self._store, self._stored = parts.store, parts.stored
         self._offsets, self._orders = parts.state.offsets, parts.state.orders
-        self._clock = parts.node.world.clock
+        self._clock = parts.state.clock
 
     def register(self, server: RemotingServer) -> None:
         """Answer the code at *server*."""

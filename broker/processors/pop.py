@@ -76,7 +76,7 @@ class PopProcessor:
         self._config = node.options.broker
         self._store_config = node.options.store
         self._identity = node.identity
-        self._world = node.world
+        self._world, self._clock = node.world, parts.state.clock
         self._random = node.world.random
         self._admission = parts.admission
         self._topics = parts.admission.catalog.topics
@@ -107,7 +107,7 @@ class PopProcessor:
             connection.write(answer)
 
     def _pop(self, connection: Connection, command: Command, known: Wanted) -> list[Buffer] | None:
-        now_ms = self._world.clock.wall_ms()
+        now_ms = self._clock.wall_ms()
         wish, row, deadline_ms = self._read(connection, command, now_ms, known)
         queues = self._queues(wish, row)
         revive_queue = ORDER_QUEUE if wish.in_order else self._log.next_queue()

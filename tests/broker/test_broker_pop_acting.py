@@ -12,6 +12,7 @@ from understudy.broker.pop import acting
 from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.order import OrderRecord, newest
 from understudy.broker.pop.revive_log import Ack, CheckPoint, again, entry_of, message_of
+from understudy.broker.pop.stepped_clock import ClockSteps
 from understudy.store.status import PutRejected
 
 POINT = CheckPoint("t", "g", 2, 100, 1_000, 60_000, "a", (100, 101, 103))
@@ -26,7 +27,7 @@ class Clock:
 
 
 def table(broker_id: int = 1, clock: Clock | None = None) -> ActingPops:
-    return ActingPops("a", lambda: broker_id, clock or Clock())
+    return ActingPops("a", lambda: broker_id, clock or Clock(), ClockSteps())
 
 
 def open_offsets(pops: ActingPops) -> list[int]:

@@ -16,6 +16,7 @@ from understudy.broker.pop import choice, revive_log
 from understudy.broker.pop.choice import Queue
 from understudy.broker.pop.order import STALE, UNKNOWN, OrderTable, next_record, read_order_table
 from understudy.broker.pop.revive_log import Ack, CheckPoint, ReviveLogError, read_entry
+from understudy.broker.pop.stepped_clock import ClockSteps
 from understudy.broker.pop.window import LATE_MS, QUIET_MS, ReviveWindow
 from understudy.format import json_dialect, names, receipts
 from understudy.format.receipts import Receipt, ReceiptError, read_receipt
@@ -141,7 +142,7 @@ class TestWindow:
             window.add(window.next, entry, deliver)
 
     def test_ripe_two_seconds_after_its_time_by_the_times_of_others(self) -> None:
-        window = ReviveWindow(0)
+        window = ReviveWindow(0, ClockSteps())
         self.feed(window, point_at(10_000), point_at(13_000))
         assert [each.point.pop_ms for each in window.ripe(9)] == []
         window.add(2, None, 13_001)
@@ -149,7 +150,7 @@ class TestWindow:
         assert window.after(window.ripe(9)) == 1
 
     def test_a_clock_that_was_set_back_makes_nothing_ripe_before_its_acknowledgements_come(self) -> None:
-        window, point = ReviveWindow(0), point_at(10_000)
+        window, point = ReviveWindow(0, ClockSteps()), point_at(10_000)
         window.add(0, None, 60_000)
         window.not_beyond(10_000)
         self.feed(window, point)
@@ -160,7 +161,7 @@ class TestWindow:
 
     def test_one_that_comes_after_its_time_waits_for_its_acknowledgements(self) -> None:
         # given a timer that was ahead of a clock that was set back: all that waited in it comes at the end
-        window, acked, left = ReviveWindow(0), point_at(10_000), point_at(10_001)
+        window, acked, left = ReviveWindow(0, ClockSteps()), point_at(10_000), point_at(10_001)
         window.not_beyond(60_000)
         window.add(0, None, 60_000)
         self.feed(window, acked, left)
@@ -173,8 +174,24 @@ class TestWindow:
         window.not_beyond(60_000 + LATE_MS)
         assert [each.point.open_offsets for each in window.ripe(9)] == [[], [1, 2, 3]]
 
+    def test_one_that_comes_late_and_last_waits_for_its_acknowledgements(self) -> None:
+        # given a timer that was ahead of a clock that was set back, and a queue that was not
+        window, acked = ReviveWindow(0, ClockSteps()), point_at(10_000)
+        window.not_beyond(60_000)
+        self.feed(window, acked)
+        window.reached_end(60_000, False)
+        # when, then it is not ripe by the clock before nothing has come for a while
+        assert (window.ripe(9), window.due_ms()) == ([], 60_000 + QUIET_MS + 1)
+        window.not_beyond(60_000 + QUIET_MS)
+        window.reached_end(60_000 + QUIET_MS, False)
+        assert window.ripe(9) == []
+        self.feed(window, Ack(acked.key, acked.offsets, True))
+        window.not_beyond(60_000 + 2 * QUIET_MS + 1)
+        window.reached_end(60_000 + 2 * QUIET_MS + 1, False)
+        assert [each.point.open_offsets for each in window.ripe(9)] == [[]]
+
     def test_ripe_by_the_clock_when_nothing_comes(self) -> None:
-        window = ReviveWindow(0)
+        window = ReviveWindow(0, ClockSteps())
         self.feed(window, point_at(10_000))
         window.reached_end(10_000 + QUIET_MS, False)
         assert not window.ripe(9)
@@ -185,7 +202,7 @@ class TestWindow:
         assert window.ripe(9)
 
     def test_acknowledged_before_and_after(self) -> None:
-        window, point = ReviveWindow(0), point_at(10_000)
+        window, point = ReviveWindow(0, ClockSteps()), point_at(10_000)
         self.feed(window, Ack(point.key, (2,)), point, Ack(point.key, (1, 99), True))
         window.reached_end(99_999, False)
         (ripe,) = window.ripe(9)
@@ -193,26 +210,26 @@ class TestWindow:
 
     @pytest.mark.covers("PP-01")
     def test_acknowledgements_alone_hold_up_nothing(self) -> None:
-        window = ReviveWindow(0)
+        window = ReviveWindow(0, ClockSteps())
         self.feed(window, *(Ack(point_at(10_000, (each,)).key, (each,)) for each in range(100)))
         assert (window.resume, len(window)) == (100, 0)
 
     def test_the_same_check_point_twice_is_one(self) -> None:
-        window, point = ReviveWindow(0), point_at(10_000)
+        window, point = ReviveWindow(0, ClockSteps()), point_at(10_000)
         self.feed(window, point, Ack(point.key, (1,)), point)
         window.reached_end(99_999, False)
         (ripe,) = window.ripe(9)
         assert (ripe.position, ripe.point.open_offsets) == (0, [2, 3])
 
     def test_one_that_came_far_too_early_holds_up_nothing(self) -> None:
-        window = ReviveWindow(0)
+        window = ReviveWindow(0, ClockSteps())
         window.add(0, point_at(10_000, (7,), invisible_ms=1 << 50), 10_000)
         self.feed(window, point_at(10_000))
         window.reached_end(99_999, False)
         assert [each.early for each in window.ripe(9)] == [True, False]
 
     def test_progress_never_passes_an_open_one(self) -> None:
-        window = ReviveWindow(5)
+        window = ReviveWindow(5, ClockSteps())
         self.feed(window, None, point_at(10_000), point_at(90_000), None)
         assert window.resume == 6
         window.pass_to(7)
@@ -224,7 +241,7 @@ class TestWindow:
     def test_whatever_the_order_everything_open_is_found_once(self, acks: list[tuple[int, int]], position: int) -> None:
         """Acknowledgements land before or after their check points: what has one never comes back, all else does."""
         points = {each: point_at(10_000 + each, (0, 1, 2, 3)) for each in range(10)}
-        window = ReviveWindow(0)
+        window = ReviveWindow(0, ClockSteps())
         half = len(acks) // 2
         entries: list[CheckPoint | Ack] = [Ack(points[each].key, (offset,)) for each, offset in acks[:half]]
         entries += [*points.values(), *(Ack(points[each].key, (offset,)) for each, offset in acks[half:])]

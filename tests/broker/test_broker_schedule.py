@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker import delay
-from understudy.broker.deferred_service import GRACE_SECONDS, DeferredService
+from understudy.broker.deferred_service import GRACE_SECONDS, LONGEST_SLEEP_SECONDS, DeferredService
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.inner import InnerMessage
 from understudy.broker.schedule import DelayLevels
@@ -112,10 +112,10 @@ class Never:
 
 
 class TestSchedule:
-    def make(self, clock: VirtualClock) -> Rig:
+    def make(self, clock: VirtualClock, levels_ms: Sequence[int] = LEVELS_MS) -> Rig:
         queue, delivered = FakeScheduleQueue(), list[tuple[float, InnerMessage]]()
         progress = ScheduleProgress(clock.wall_ms)
-        levels = DelayLevels(clock, cast(Any, queue), progress, LEVELS_MS)
+        levels = DelayLevels(clock, cast(Any, queue), progress, levels_ms)
         service = DeferredService(clock, levels, Target(clock, delivered))
         levels.announce = service.arrived
         return Rig(clock, queue, delivered, progress, levels, service)
@@ -244,6 +244,20 @@ class TestSchedule:
             assert rig.delivered == []
             await trio.sleep(0.02)
             assert [message.body[:3] for _, message in rig.delivered] == [b"sto", b"and", b"new"]
+            nursery.cancel_scope.cancel()
+
+    async def test_a_clock_that_was_set_forward_keeps_nothing_waiting_that_is_due(
+        self, autojump_clock: MockClock
+    ) -> None:
+        clock = VirtualClock()
+        rig = self.make(clock, [3_600_000])
+        rig.queue.put(1, clock.wall_ms() + 3_600_000, b"due in an hour")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.service.run)
+            await trio.sleep(1)
+            clock.jump(7_200_000)
+            await trio.sleep(LONGEST_SLEEP_SECONDS)
+            assert [message.body for _, message in rig.delivered] == [b"due in an hour"]
             nursery.cancel_scope.cancel()
 
     @pytest.mark.covers("SC-01")

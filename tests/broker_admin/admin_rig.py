@@ -24,6 +24,7 @@ from understudy.broker.node import Node
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.order import OrderTable
+from understudy.broker.pop.stepped_clock import ClockSteps
 from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.request_modes import RequestModeTable
 from understudy.broker.role import Role
@@ -205,7 +206,7 @@ class Rig:
         self.consumers: ConsumerTable[Any] = ConsumerTable()
         self.producers: ProducerTable[Any] = ProducerTable()
         self.options = options
-        acting_pops = ActingPops("broker-a", lambda: 0, clock.wall_ms)
+        acting_pops = ActingPops("broker-a", lambda: 0, clock.wall_ms, ClockSteps())
         self.broker = SimpleNamespace(
             world=SimpleNamespace(clock=clock, disk=RealDisk(), threads=InPlace(), load=Load()),
             options=options,

@@ -14,6 +14,7 @@ from understudy.broker.admin.copied_tables import CopiedPops
 from understudy.broker.inner import InnerMessage
 from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, Key, message_of, read_entry
+from understudy.broker.pop.stepped_clock import ClockSteps
 from understudy.broker.replicated.acting_pops import HOME_AT_ONCE, Home, ReplicatedActingPops
 from understudy.broker.replicated.table import Source
 from understudy.format import names
@@ -144,7 +145,7 @@ def test_check_points_and_acknowledgements_of_a_slave_all_go_to_one_master_and_e
 
 
 def table(own_id: int = 1) -> ActingPops:
-    acting = ActingPops("g0", lambda: own_id, lambda: 1_000)
+    acting = ActingPops("g0", lambda: own_id, lambda: 1_000, ClockSteps())
     point = CheckPoint("T", "g", 0, 0, 500, 60_000, "g0", (0, 1))
     for start in range(0, 2 * HOME_AT_ONCE + 2, 2):
         moved = attrs.evolve(point, start_offset=start, offsets=(start, start + 1))
@@ -157,7 +158,9 @@ def home(acting: ActingPops, *, may: bool = True) -> ReplicatedActingPops:
     def message(entry: Entry, queue: int, deliver_ms: int) -> InnerMessage:
         return message_of(entry, "revive", queue, deliver_ms, 1_000, b"\x0a\0\0\x09\0\0\x1f\x90")
 
-    return ReplicatedActingPops(acting, lambda: ActingPops("g0", lambda: 1, lambda: 1_000), Home(lambda: may, message))
+    return ReplicatedActingPops(
+        acting, lambda: ActingPops("g0", lambda: 1, lambda: 1_000, ClockSteps()), Home(lambda: may, message)
+    )
 
 
 def test_entries_go_home_in_pieces_check_points_first() -> None:
