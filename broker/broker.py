@@ -70,6 +70,7 @@ from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import store_settings
 from understudy.broker.subscribers import Subscribers
 from understudy.broker.timer.service import TimerService
+from understudy.broker.topic_counters import DELAYED
 from understudy.broker.topics import TopicConfig, TopicTable, has_batch_queues
 from understudy.broker.transactions.service import Transactions
 from understudy.format import names
@@ -313,7 +314,7 @@ class Broker:
         return led
 
     def _delivered(self, topic: str, queue_id: int, size_bytes: int) -> None:
-        self.stats.topic(topic).add(queue_id, 1, size_bytes)
+        self.stats.topic(topic).of(DELAYED)(queue_id, 1, size_bytes)
 
     @property
     def role(self) -> Role:

@@ -67,11 +67,14 @@ class Counters:
             self.sizes[queue_id] += size_bytes
             self.times[queue_id] += 1
         except IndexError:
-            grow = [0] * (queue_id + 1 - len(self.messages))
-            self.messages += grow
-            self.sizes += grow
-            self.times += grow
-            self.add(queue_id, messages, size_bytes)
+            self._grow(queue_id)
+            Counters.add(self, queue_id, messages, size_bytes)
+
+    def _grow(self, queue_id: int) -> None:
+        grow = [0] * (queue_id + 1 - len(self.messages))
+        self.messages += grow
+        self.sizes += grow
+        self.times += grow
 
     def sample(self, window: int, number: int) -> None:
         """Take snapshot *number* of *window* if something moved since the last one."""

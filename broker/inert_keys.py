@@ -6,7 +6,6 @@ from understudy.remoting.netty_config import NO_EFFECT
 
 _THREADS = "requests are served by one event loop, there are no thread pools to size"
 _ROCKSDB = "there is no RocksDB store"
-_METRICS = "requests are not timed one by one, and only what is served here is measured"
 _MAPPING = "files are mapped and unmapped without this tuning"
 _COLD = "there is no cold data control"
 _TIMER = "the wheel has one reader and one writer, and is never warmed or skipped"
@@ -78,7 +77,6 @@ _GROUPS: dict[str, str] = {
         timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
         timerRocksDBTimeExpiredMaxTps transRocksDBEnable transWriteOriginTransHalfEnable
         useSingleRocksDBForAllConfigs""",
-    _METRICS: "enableRemotingMetrics",
     _MAPPING: """
         cleanSwapedMapInterval commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
         commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum dataReadAheadEnable

@@ -1,6 +1,7 @@
 """What a broker shows when somebody scrapes, or pushes when it is time, under the reference's names.
 
-Everything is read from tables that exist anyway, at that moment: sending and pulling pay nothing for it.
+Everything is read from tables that exist anyway, at that moment: sending and pulling pay nothing for it, but for the
+times of requests, see :mod:`~understudy.remoting.latencies`.
 
 Source: BrokerMetricsConstant.java, DefaultStoreMetricsConstant.java; names and labels as captured from 5.4.0.
 """
@@ -17,11 +18,12 @@ from understudy.broker.lag import lag_pieces
 from understudy.broker.pop.metrics import pop_families
 from understudy.broker.storage import BrokerStartError
 from understudy.broker.timer.figures import families as timer_families
-from understudy.format.names import RETRY_PREFIX, is_system_group, is_system_topic
+from understudy.broker.topic_counters import SIZE_BOUNDS
+from understudy.format.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 from understudy.format.versions import version_text
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.log import get_logger
-from understudy.runtime.metrics import PIECE_SAMPLES, Family, Sample, counter, gauge
+from understudy.runtime.metrics import PIECE_SAMPLES, Family, Sample, counter, gauge, histogram_samples
 from understudy.runtime.properties import ConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 log = get_logger("broker.metrics")
 
 METER = "broker-meter"
+_PIECE_TOPICS = PIECE_SAMPLES // (len(SIZE_BOUNDS) + 3)  # each has a sample for every bound, and three more
+_NOT_SENT = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+"""Topics of messages that came in before, as others, and are counted as those."""
 _LOCAL = {"storage_type": "local", "storage_medium": "disk"}
 
 
@@ -49,21 +54,33 @@ def exporter_of(broker: Broker) -> Exporter | None:
         return None
     from understudy.runtime.metrics_export import make_exporter  # few brokers have metrics out
 
+    if config.enable_remoting_metrics:
+        _measure_requests(broker)
     labels = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": config.broker_name}
     settings = attrs.evolve(settings, labels={**labels, **settings.labels})
     return make_exporter(broker.world, settings, lambda: pieces(broker), METER)
 
 
+def _measure_requests(broker: Broker) -> None:
+    from understudy.remoting.latencies import Latencies
+
+    latencies = broker.server.latencies = Latencies(broker.world.clock)
+    if broker.fast_server is not None:
+        broker.fast_server.latencies = latencies
+
+
 def pieces(broker: Broker) -> Iterator[Family | None]:
     """Make all families as of now, with ``None`` between them where others may have their turn.
 
-    Each kind can be switched off by the reference's key for it.
+    Each kind can be switched off by the reference's key for it, that of requests' times at the start.
     """
     config = broker.options.broker
     if config.enable_stats_metrics:
         yield from _state(broker)
     if config.enable_request_metrics:
         yield from _traffic(broker)
+    if broker.server.latencies is not None:
+        yield broker.server.latencies.family()
     if config.enable_connection_metrics:
         yield from _connections(broker)
         yield from broker.world.load.families()
@@ -103,13 +120,16 @@ def _state(broker: Broker) -> list[Family]:
 
 
 def _traffic(broker: Broker) -> Iterator[Family | None]:
-    messages_in, bytes_in = list[Sample](), list[Sample]()
-    for topic, messages, size_bytes in broker.stats.puts():
-        if len(messages_in) % PIECE_SAMPLES == 0:
+    messages_in, bytes_in, sizes = list[Sample](), list[Sample](), list[Sample]()
+    for topic, figures in broker.stats.puts():
+        if topic.startswith(_NOT_SENT):
+            continue
+        if len(messages_in) % _PIECE_TOPICS == 0:
             yield None
-        labels = {"topic": topic, "is_system": _flag(is_system_topic(topic))}
-        messages_in.append(Sample(messages, labels))
-        bytes_in.append(Sample(size_bytes, labels))
+        labels = {"topic": topic, "message_type": figures.type, "is_system": _flag(is_system_topic(topic))}
+        messages_in.append(Sample(figures.messages, labels))
+        bytes_in.append(Sample(figures.size_bytes, labels))
+        sizes += histogram_samples(SIZE_BOUNDS, figures.buckets, figures.observed_bytes, labels)
     messages_out, bytes_out = list[Sample](), list[Sample]()
     for topic, group, messages, size_bytes in broker.stats.gets():
         if len(messages_out) % PIECE_SAMPLES == 0:
@@ -119,6 +139,7 @@ def _traffic(broker: Broker) -> Iterator[Family | None]:
         bytes_out.append(Sample(size_bytes, labels))
     yield Family("rocketmq_messages_in_total", "counter", "Total number of incoming messages", messages_in)
     yield Family("rocketmq_throughput_in_total", "counter", "Total traffic of incoming messages", bytes_in)
+    yield Family("rocketmq_message_size", "histogram", "Incoming messages size", sizes)
     yield Family("rocketmq_messages_out_total", "counter", "Total number of outgoing messages", messages_out)
     yield Family("rocketmq_throughput_out_total", "counter", "Total traffic of outgoing messages", bytes_out)
 

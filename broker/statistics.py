@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from understudy.broker.counters import DAY, HOUR, MINUTE, Counters, Item, Rate, Windows, find_item, messages_of
+from understudy.broker.topic_counters import TopicCounters, TypeFigures
 from understudy.format.light_queues import is_light
 from understudy.format.names import LIGHT_PREFIX, is_system_topic
 from understudy.runtime.clock import Clock
@@ -62,7 +63,7 @@ class BrokerStatistics:
         self.get_slowest_ms = 0
         self._put_times = [0] * (len(_PUT_STEPS_MS) + 1)
         self._last_put_times = list(self._put_times)
-        self._puts: dict[str, Counters] = {}
+        self._puts: dict[str, TopicCounters] = {}
         self._gets: dict[tuple[str, str], Counters] = {}
         self._events: dict[tuple[str, str], Counters] = {}
         self._retired = {"put": [0, 0], "get": [0, 0]}
@@ -74,11 +75,11 @@ class BrokerStatistics:
 
     # --- counting ----------------------------------------------------------------------------------------------
 
-    def topic(self, topic: str) -> Counters:
+    def topic(self, topic: str) -> TopicCounters:
         """Return the put counters of *topic*; keep the object while sending to it."""
         counters = self._puts.get(topic)
         if counters is None:
-            counters = self._puts[topic] = Counters()
+            counters = self._puts[topic] = TopicCounters()
         return counters
 
     def group(self, group: str, topic: str) -> Counters:
@@ -186,10 +187,11 @@ class BrokerStatistics:
         minute, hour, day = (self._windows.rate(counters, window, item) for window in (MINUTE, HOUR, DAY))
         return minute, hour, day
 
-    def puts(self) -> Iterator[tuple[str, int, int]]:
-        """Return topic, messages and bytes stored since the start, of every topic that was sent to."""
+    def puts(self) -> Iterator[tuple[str, TypeFigures]]:
+        """Return topic and what was stored since the start, for each type of message that was sent to it."""
         for topic, counters in list(self._puts.items()):
-            yield topic, sum(counters.messages), sum(counters.sizes)
+            for figures in counters.figures():
+                yield topic, figures
 
     def gets(self) -> Iterator[tuple[str, str, int, int]]:
         """Return topic, group, messages and bytes given out since the start."""
@@ -245,8 +247,7 @@ class BrokerStatistics:
     def _find(self, stats_name: str, key: str) -> tuple[Counters, Item] | None:
         if stats_name in PUT_SETS:
             topic, queue = _split_queue(key) if stats_name.startswith("QUEUE") else (key, None)
-            counters = self._puts.get(topic)
-            return find_item(counters, queue, stats_name)
+            return find_item(self._puts.get(topic), queue, stats_name)
         if stats_name in GET_SETS:
             rest, _, group = key.rpartition("@")
             topic, queue = _split_queue(rest) if stats_name.startswith("QUEUE") else (rest, None)

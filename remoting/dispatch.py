@@ -8,7 +8,7 @@ alone. A lane makes no answers for a peer that does not read those it has; its r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -213,6 +213,11 @@ class Dispatcher:
             if code not in without:
                 other._handlers[code] = handler
         other._default = self._default
+
+    @property
+    def handlers(self) -> tuple[Mapping[int, Handler], Handler]:
+        """The handlers by code as they are called for requests, and that of all other codes."""
+        return self._handlers, self._default
 
     def dispatch(self, connection: Connection, command: Command) -> None:
         """Hand one request to its handler and send what it answers."""

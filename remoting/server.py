@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -14,6 +15,9 @@ from understudy.runtime.network import ByteStream, Listener, accept_loop
 from understudy.runtime.pace import Pace
 from understudy.runtime.tls_server import NoTlsError, ServerTls
 from understudy.runtime.world import World
+
+if TYPE_CHECKING:
+    from understudy.remoting.latencies import Latencies
 
 log = get_logger("remoting.server")
 
@@ -32,6 +36,7 @@ class RemotingServer(Dispatcher):
         on_connect: called with each new connection.
         on_close: called with each connection after it ended, however it ended; must not raise.
         connections: the open connections.
+        latencies: measures how long requests take; ``None``: nobody wants to know. For connections from then on.
         tls: secures connections that begin with a handshake; ``None``: all are plain.
     """
 
@@ -49,6 +54,7 @@ class RemotingServer(Dispatcher):
         self.on_connect: list[Callable[[Connection], None]] = []
         self.on_close: list[Callable[[Connection], None]] = []
         self.connections: set[Connection] = set()
+        self.latencies: Latencies | None = None
         self.tls: ServerTls | None = None
 
     @property
@@ -121,7 +127,7 @@ class RemotingServer(Dispatcher):
 
     async def serve(self, stream: ByteStream) -> None:
         """Answer the requests of one connection, TLS off, until it ends; never raises for what its peer does."""
-        connection = Connection(stream, self._world.clock, self._limits, self._world.load)
+        connection = self._open(stream)
         self.connections.add(connection)
         try:
             for callback in self.on_connect:
@@ -138,6 +144,12 @@ class RemotingServer(Dispatcher):
                     callback(connection)
                 except Exception as error:
                     log.error("close callback failed", exc=error, server=self._name, error=repr(error))
+
+    def _open(self, stream: ByteStream) -> Connection:
+        world, limits = self._world, self._limits
+        if self.latencies is None:
+            return Connection(stream, world.clock, limits, world.load)
+        return self.latencies.connection(stream, world.clock, limits, world.load, self.handlers)
 
     async def _close_idle(self) -> None:
         """Close connections without traffic; asleep until the oldest one could be due."""

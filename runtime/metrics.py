@@ -152,6 +152,26 @@ def counter(name: str, text: str, value: float) -> Family:
     return Family(name, "counter", text, [Sample(value)])
 
 
+class Observations:
+    """What was observed under one set of labels of a :class:`Histogram`.
+
+    Args:
+        bounds: of its buckets.
+    """
+
+    __slots__ = ("_bounds", "buckets", "total")
+
+    def __init__(self, bounds: list[float]) -> None:
+        self._bounds = bounds
+        self.buckets = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float, times: int = 1) -> None:
+        """Count one observation, or the same one *times* over."""
+        self.buckets[bisect.bisect_left(self._bounds, value)] += times
+        self.total += value * times
+
+
 class Histogram:
     """Counts observations by size, for each set of labels.
 
@@ -163,28 +183,43 @@ class Histogram:
     def __init__(self, bounds: Sequence[float], limit: int = 1000) -> None:
         self._bounds = list(bounds)
         self._limit = limit
-        self._rows: dict[tuple[tuple[str, str], ...], tuple[list[int], list[float]]] = {}
+        self._rows: dict[tuple[tuple[str, str], ...], Observations] = {}
 
-    def observe(self, value: float, labels: tuple[tuple[str, str], ...] = ()) -> None:
-        """Count one observation."""
+    def of(self, labels: tuple[tuple[str, str], ...]) -> Observations:
+        """Return what counts those with *labels*; keep it where they come often."""
         row = self._rows.get(labels)
         if row is None:
             if len(self._rows) >= self._limit - 1:
                 labels = tuple(OVERFLOW.items())
-            row = self._rows.setdefault(labels, ([0] * (len(self._bounds) + 1), [0.0]))
-        row[0][bisect.bisect_left(self._bounds, value)] += 1
-        row[1][0] += value
+            row = self._rows.setdefault(labels, Observations(self._bounds))
+        return row
+
+    def observe(self, value: float, labels: tuple[tuple[str, str], ...] = ()) -> None:
+        """Count one observation."""
+        self.of(labels).add(value)
 
     def family(self, name: str, text: str, instrument: tuple[str, str] | None = None) -> Family:
         """Return everything observed so far; see :class:`Family`."""
         samples: list[Sample] = []
-        for key, (buckets, total) in self._rows.items():
-            labels, below = dict(key), 0
-            for bound, count in zip([*self._bounds, math.inf], buckets, strict=True):
-                below += count
-                samples.append(Sample(below, {**labels, "le": _bound(bound)}, "_bucket"))
-            samples += [Sample(total[0], labels, "_sum"), Sample(below, labels, "_count")]
+        for key, row in self._rows.items():
+            samples += histogram_samples(self._bounds, row.buckets, row.total, dict(key))
         return Family(name, "histogram", text, samples, instrument)
+
+
+def histogram_samples(bounds: Sequence[float], buckets: Sequence[int], total: float, labels: Labels) -> list[Sample]:
+    """Return the samples of one set of labels.
+
+    Args:
+        bounds: upper bounds of the buckets, ascending.
+        buckets: how many observations are in each, and at the end how many are beyond.
+        total: all observations together.
+        labels: of all of them.
+    """
+    samples, below = list[Sample](), 0
+    for bound, count in zip([*bounds, math.inf], buckets, strict=True):
+        below += count
+        samples.append(Sample(below, {**labels, "le": _bound(bound)}, "_bucket"))
+    return [*samples, Sample(total, labels, "_sum"), Sample(below, labels, "_count")]
 
 
 def read_labels(text: str) -> dict[str, str]:

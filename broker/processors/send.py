@@ -24,6 +24,7 @@ from understudy.broker.processors.send_batches import SendBatches
 from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe
 from understudy.broker.processors.stored_answer import StoredAnswers
 from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.topic_counters import DELAYED
 from understudy.format import json_dialect, names
 from understudy.format.properties import format_properties
 from understudy.format.record import FLAG_INNER_BATCH
@@ -39,6 +40,7 @@ from understudy.store.status import Appended, PutRejected
 
 _LONG_MIN, _LONG_LIMIT = -(1 << 63), 1 << 63
 _SMALL = send_header.SMALL
+_LATER = frozenset({names.SCHEDULE_TOPIC, names.TIMER_TOPIC})
 
 
 @attrs.frozen
@@ -206,9 +208,13 @@ class SendProcessor:
                 before = self._parts.taken_before(pairs, born_ms)
                 if before is not None:
                     return self._answer_before(before, layout, connection, command, queue_id, pairs, copies)
-            elif stored_topic == names.TIMER_TOPIC != topic:
+            elif stored_topic in _LATER and stored_topic != topic:
+                count = self._parts.stats.topic(stored_topic).of(DELAYED)
+            if stored_topic == names.TIMER_TOPIC != topic:
                 layout = with_recall_handle(layout, topic, self._identity.name, int(pairs[delay.TIMER_OUT]), unique)
-        tags, tags_code, wants_wait = common
+        tags, tags_code, wants_wait, type_ = common
+        if type_ and stored_topic == topic:
+            count = self._parts.stats.topic(topic).of(type_)
         try:
             unique_key = unique.encode()
             physical, size, queue_offset = self._store.append(

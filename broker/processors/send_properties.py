@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from understudy.broker.topic_counters import type_of
 from understudy.format.java_hash import java_hash
 from understudy.format.properties import parse_properties
 from understudy.format.remembered import remember, remembered
@@ -33,11 +34,13 @@ class Common(NamedTuple):
         tags: the TAGS property in UTF-8.
         tags_code: its hash, 0 without tags.
         waits: whether the sender wants to wait until the message is safe.
+        type: of the message, as it is counted.
     """
 
     tags: bytes | None
     tags_code: int
     waits: bool
+    type: int
 
 
 class CommonProperties:
@@ -65,9 +68,9 @@ def describe(pairs: dict[str, str]) -> Common:
     """Return what the store and the sender's answer depend on."""
     tags = pairs.get("TAGS")
     if not tags:
-        return Common(None, 0, wants_wait(pairs))
+        return Common(None, 0, wants_wait(pairs), type_of(pairs))
     # What is no valid text is refused with the properties as a whole.
-    return Common(tags.encode("utf-8", "replace"), tags_hash(tags), wants_wait(pairs))
+    return Common(tags.encode("utf-8", "replace"), tags_hash(tags), wants_wait(pairs), type_of(pairs))
 
 
 def wants_wait(pairs: Mapping[str, str]) -> bool:

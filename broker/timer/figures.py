@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import attrs
+
 from understudy.broker.timer.timer import Timer
 from understudy.runtime.metrics import Family, Kind, Sample
 
@@ -22,7 +24,9 @@ def families(timer: Timer, now_ms: int, labels: Mapping[str, str]) -> list[Famil
         labels: that all of them have.
     """
     within = timer.files.waiting_within(timer.floor(now_ms), BOUNDS_SECONDS)
+    asked = timer.asked_seconds.family("rocketmq_delay_message_latency_seconds", "Timer message set latency")
     return [
+        attrs.evolve(asked, samples=[attrs.evolve(each, labels={**labels, **each.labels}) for each in asked.samples]),
         _one("enqueue_lag", "Timer enqueue messages lag", timer.behind, labels),
         _one("enqueue_latency_milliseconds", "Timer enqueue latency", _unread_ms(timer, now_ms), labels),
         _one("dequeue_lag", "Timer dequeue messages lag", timer.waiting, labels),

@@ -23,6 +23,7 @@ from understudy.format.data_version import DataVersion
 from understudy.format.java_hash import java_hash
 from understudy.format.record import Record
 from understudy.runtime.log import get_logger
+from understudy.runtime.metrics import Histogram
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 from understudy.store.timer_check import TimerCheck
@@ -32,6 +33,7 @@ from understudy.store.timer_wheel import SLOTS
 
 log = get_logger("broker.timer")
 
+ASKED_SECONDS = (60, 600, 3600, 43_200, 86_400, 259_200)
 KEPT_MS = 3_600_000
 MOST_CHANGED_SLOTS = 65_536
 """From so many slots on that are not in the file yet, a flush is due at once."""
@@ -53,6 +55,7 @@ class Timer:
         look: called when there may be messages for slots although none has arrived.
         waiting_of: how many messages of each topic wait.
         delivered, entered: counts of messages by topic that were delivered, and put into slots, since the start.
+        asked_seconds: how long those put into slots shall wait from their birth, by topic.
         master_enqueued: how many messages of the topic the master has put into slots, as far as a slave knows.
         lacks: others may have delivered messages that this broker's log does not have yet: it is a slave.
     """
@@ -77,6 +80,7 @@ class Timer:
         self.waiting_of: Counter[str] = Counter()
         self.delivered = Tally(world.clock)
         self.entered = Tally(world.clock)
+        self.asked_seconds = Histogram(ASKED_SECONDS)
         self.master_enqueued = 0
         self.lacks = False
 
@@ -252,6 +256,7 @@ class Timer:
         if self.delivers:
             self._count(place, 1)
         self.entered.add(place.topic)
+        self.asked_seconds.observe(max(place.second_ms - record.born_ms, 0) // 1000, (("topic", place.topic),))
         return True
 
     def _add(self, record: Record, place: Waits, slot_ms: int) -> None:

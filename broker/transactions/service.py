@@ -18,6 +18,7 @@ from understudy.broker.inner import InnerMessage, append, keep_if_asked
 from understudy.broker.node import Node
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.timer.request import TimerRefusedError
+from understudy.broker.topic_counters import TRANSACTION
 from understudy.broker.transactions.checks import HalfChecks
 from understudy.broker.transactions.evidence import taken_before, was_committed, was_given_up
 from understudy.broker.transactions.half import ESCAPED_FROM, UNIQUE, Half, to_half
@@ -124,7 +125,7 @@ class Transactions:
 
     def count_of(self, topic: str) -> Count:
         """Return what counts a half message of *topic* that is stored in this turn of the event loop."""
-        stored = self._parts.stats.topic(names.HALF_TOPIC).add
+        stored = self._parts.stats.topic(names.HALF_TOPIC).of(TRANSACTION)
         if not self.opened.is_set():  # it is counted when the queues are learnt
             return stored
 
@@ -254,7 +255,7 @@ class Transactions:
             status = PutStatus.WHEEL_TIMER_MSG_ILLEGAL if error.illegal else PutStatus.WHEEL_TIMER_FLOW_CONTROL
             raise PutRejected(status, str(error)) from None
         put = append(self._store, message)
-        parts.stats.topic(half.topic).add(half.queue_id, 1, put.size_bytes)
+        parts.stats.topic(half.topic).of(TRANSACTION)(half.queue_id, 1, put.size_bytes)
         self.counts.commits[half.topic] += 1
         seconds = max(now_ms - half.record.born_ms, 0) // 1000
         self.counts.latency.observe(seconds, (("topic", half.topic),))

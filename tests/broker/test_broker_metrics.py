@@ -156,8 +156,8 @@ async def test_traffic_connections_storage_and_services_are_shown_under_the_refe
             # (a client's heartbeat may come after its first message)
             await until(lambda: broker.producers.groups)
             shown = await scrape(broker)
-        assert shown['rocketmq_messages_in_total{is_system="false",topic="Metered"}'] == 10
-        assert shown['rocketmq_throughput_in_total{is_system="false",topic="Metered"}'] > 1000
+        assert shown['rocketmq_messages_in_total{is_system="false",message_type="normal",topic="Metered"}'] == 10
+        assert shown['rocketmq_throughput_in_total{is_system="false",message_type="normal",topic="Metered"}'] > 1000
         assert shown[of("rocketmq_messages_out_total", "readers")] == 10
         assert shown[of("rocketmq_throughput_out_total", "readers")] > 1000
         assert sum(number for name, number in shown.items() if name.startswith("rocketmq_producer_connections")) == 1
@@ -174,10 +174,10 @@ async def test_traffic_connections_storage_and_services_are_shown_under_the_refe
 
 async def test_kinds_can_be_switched_off() -> None:
     off = {"enableLagAndDlqMetrics": "false", "enableMessageStoreMetrics": "false", "enableStatsMetrics": "false"}
-    off["enablePopMetrics"] = "false"
+    off |= {"enablePopMetrics": "false", "enableRemotingMetrics": "false"}
     async with LocalCluster(broker_config={**METERED, **off}) as cluster:
         shown = await scrape(cluster.brokers["broker-a"])
-        kinds = ("lag", "storage", "permission", "_pop_")
+        kinds = ("lag", "storage", "permission", "_pop_", "rpc_latency")
         assert not any(kind in name for name in shown for kind in kinds)
 
 

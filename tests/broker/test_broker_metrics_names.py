@@ -11,24 +11,21 @@ from test_broker_metrics import METERED
 
 from understudy.broker.broker import Broker
 from understudy.broker.metrics import pieces
-from understudy.mqclient.api import Message, open_producer, real_world
+from understudy.mqclient.api import Message, message, open_producer, real_world
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data" / "broker" / "metric_families.json"
 GOLDEN: dict[str, dict[str, Any]] = json.loads(DATA.read_text())
 LEFT_OUT = {
-    "rocketmq_delay_message_latency_seconds": "asked delays are not measured",
-    "rocketmq_message_size": "sizes are not counted by class on the way of a send",
     "rocketmq_pop_buffer_scan_time_consume_milliseconds": "nothing scans a buffer",
     "rocketmq_proxy_up": "of a proxy",
-    "rocketmq_rpc_latency_milliseconds": "requests are not timed one by one",
     "target_info": "of OpenTelemetry",
 }
-WITHOUT = {"message_type"}  # kinds of messages are not told apart on the way of a send
 
 
 async def judge_traffic(cluster: LocalCluster, broker: Broker) -> None:
@@ -36,6 +33,8 @@ async def judge_traffic(cluster: LocalCluster, broker: Broker) -> None:
     world, servers = real_world(), cluster.namesrv_address
     async with open_producer(world, servers, "senders") as producer:
         await producer.send(Message("Metered", b"x"))
+        await producer.send(message("Metered", b"x", delay_ms=60_000))
+    await until(lambda: broker.timer.entered.of["Metered"])
     broker.transactions.counts.latency.observe(1, (("topic", "Metered"),))
     async with open_client(world) as client:
         body = {"clientID": "c", "consumerDataSet": [{"groupName": "readers", "subscriptionDataSet": []}]}
@@ -55,10 +54,10 @@ def assert_like_the_reference(found: dict[str, Any]) -> None:
         family = found[name]
         assert golden["type"] == family.kind, name
         for sample in family.samples:
-            assert set(golden["labels"]) - WITHOUT == sample.labels.keys() - {"le"}, name
+            assert set(golden["labels"]) == sample.labels.keys() - {"le"}, name
         if golden["bounds"]:
             bounds = [sample.labels["le"] for sample in family.samples if sample.suffix == "_bucket"]
-            assert golden["bounds"] == bounds, name
+            assert golden["bounds"] * (len(bounds) // len(golden["bounds"]) or 1) == bounds, name
     shown = {name for name, family in found.items() if family.samples}
     assert len(shown & GOLDEN.keys()) >= 25, sorted(GOLDEN.keys() - shown)
 

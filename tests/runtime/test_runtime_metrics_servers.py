@@ -39,7 +39,7 @@ from understudy.testkit.waiting import until
 OF_THE_REFERENCE = json.loads(
     (Path(__file__).resolve().parents[1] / "data" / "broker" / "otlp_metrics.json").read_text()
 )
-LEFT_OUT = {"rocketmq_message_size", "rocketmq_pop_buffer_scan_time_consume", "rocketmq_rpc_latency"}
+LEFT_OUT = {"rocketmq_pop_buffer_scan_time_consume"}
 NOT_BY_THIS_TRAFFIC = {
     "rocketmq_consumer_connections",
     "rocketmq_messages_out_total",
@@ -113,8 +113,12 @@ async def test_a_broker_pushes_what_a_scrape_shows_under_the_references_names() 
                         break
             assert set(scraped(broker)) == set(pushed)
             request = collector.requests[-1]
-        common = 'cluster="DefaultCluster",is_system="false",node_id="broker-a",node_type="broker",rack="r1"'
-        assert 10 == pushed[f'rocketmq_messages_in_total{{{common},topic="Metered"}}']
+        common = 'cluster="DefaultCluster",is_system="false",message_type="normal",node_id="broker-a"'
+        common += ',node_type="broker",rack="r1",topic="Metered"'
+        assert 10 == pushed[f"rocketmq_messages_in_total{{{common}}}"]
+        size = pushed[f"rocketmq_message_size{{{common}}}"]
+        assert isinstance(size, tuple)
+        assert 10 in size
         assert any(isinstance(value, tuple) and value[0] == 0 and 7.0 in value for value in pushed.values())
         (scope,) = request.resource_metrics[0].scope_metrics
         found = {metric.name: told_of(scope.scope.name, metric) for metric in scope.metrics}
