@@ -120,19 +120,24 @@ class HttpServer:
         self.address = self._listener.address
 
     async def unbind(self) -> None:
-        """Give back a port whose :meth:`run` never began."""
+        """Give back a port whose :meth:`run` never began, or that was kept."""
         if self._listener is not None:
             await self._listener.aclose()
 
     async def run(self) -> None:
-        """Serve until cancelled; :meth:`bind` first."""
+        """Serve until cancelled, and give the port back; :meth:`bind` first."""
         assert self._listener is not None
         try:
-            async with trio.open_nursery() as nursery:
-                await accept_loop(self._listener, self._serve, nursery)
+            await self.serve()
         finally:
             with trio.CancelScope(shield=True):
                 await self._listener.aclose()
+
+    async def serve(self) -> None:
+        """Serve until cancelled, and keep the port; :meth:`bind` first."""
+        assert self._listener is not None
+        async with trio.open_nursery() as nursery:
+            await accept_loop(self._listener, self._serve, nursery)
 
     async def _serve(self, stream: ByteStream) -> None:
         scope = trio.CancelScope()

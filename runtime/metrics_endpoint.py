@@ -52,12 +52,12 @@ class MetricsEndpoint:
         log.info("metrics served", address="http://{}:{}/metrics".format(*self.address))
 
     async def unbind(self) -> None:
-        """Give back a port whose :meth:`run` never began."""
+        """Give back the port."""
         await self._server.unbind()
 
-    async def run(self) -> None:
-        """Serve until cancelled; :meth:`bind` first."""
-        await self._server.run()
+    async def serve(self) -> None:
+        """Serve until cancelled, and keep the port; :meth:`bind` first."""
+        await self._server.serve()
 
     async def _answer(self, request: Request) -> Answer:
         if request.method not in _METHODS:

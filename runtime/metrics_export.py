@@ -48,9 +48,7 @@ def make_exporter(world: World, settings: ExportSettings, collect: Pieces, meter
         return limit.limited(collect())
 
     if isinstance(settings, MetricsSettings):
-        from understudy.runtime.metrics_endpoint import MetricsEndpoint
-
-        return MetricsEndpoint(world, settings, limited)
+        return world.metrics_ports.exporter(world, settings, limited)
     if isinstance(settings, PushSettings):
         from understudy.runtime.metrics_push import MetricsPush
 

@@ -13,6 +13,7 @@ from understudy.runtime.damping import Say
 from understudy.runtime.disk import Disk, RealDisk
 from understudy.runtime.load import Load
 from understudy.runtime.memory_limit import memory_limit_bytes
+from understudy.runtime.metrics_ports import MetricsPorts
 from understudy.runtime.network import Network
 from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.threads import InPlace, Threads, WorkerThreads
@@ -20,7 +21,8 @@ from understudy.runtime.threads import InPlace, Threads, WorkerThreads
 
 @attrs.frozen
 class World:
-    """Clock, network, disk and randomness of one host, the number of the process that uses them, and what it may hold.
+    """Clock, network, disk and randomness of one host, and of the process that uses them its number, what it may hold,
+    and the ports on which its servers show their metrics together.
 
     Services take a ``World`` (or only the part they need). A simulated host has its own, so that its clock can jump,
     its links can break and its disk can lose power without touching its neighbours.
@@ -33,6 +35,7 @@ class World:
     process_id: int = 1
     load: Load = attrs.field(factory=Load)
     threads: Threads = attrs.field(factory=InPlace, kw_only=True)
+    metrics_ports: MetricsPorts = attrs.field(factory=MetricsPorts, kw_only=True)
 
     def tell(self, say: Say, event: str, **fields: object) -> None:
         """Log a line that peers can cause; see :class:`~understudy.runtime.damping.Damping`."""

@@ -23,7 +23,7 @@ from understudy.mqclient.api import (
     open_pull_consumer,
     real_world,
 )
-from understudy.runtime.metrics_endpoint import MetricsEndpoint
+from understudy.runtime.metrics_ports import SharedEndpoint
 from understudy.runtime.pace import run_steps
 from understudy.runtime.properties import ConfigError
 from understudy.testkit.local_cluster import LocalCluster
@@ -42,7 +42,7 @@ REPEAT = 20
 
 async def scrape(broker: Broker) -> dict[str, float]:
     """Return every sample, the labels all of them have taken away."""
-    assert isinstance(broker.metrics, MetricsEndpoint)
+    assert isinstance(broker.metrics, SharedEndpoint)
     stream = await trio.open_tcp_stream(*broker.metrics.address)
     data = b""
     async with stream:

@@ -7,13 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import attrs
 from test_broker_metrics import METERED
 
 from understudy.broker.broker import Broker
 from understudy.broker.metrics import pieces
+from understudy.broker.services import Service
 from understudy.mqclient.api import Message, message, open_producer, real_world
 from understudy.remoting.client import open_client
-from understudy.remoting.codes import RequestCode
+from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import until
@@ -21,6 +23,11 @@ from understudy.testkit.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data" / "broker" / "metric_families.json"
 GOLDEN: dict[str, dict[str, Any]] = json.loads(DATA.read_text())
+VALUES = {
+    "request_code": [code.name.lower() for code in RequestCode],
+    "response_code": [code.name.lower() for code in ResponseCode],
+    "service": [service.value for service in Service],
+}
 LEFT_OUT = {
     "rocketmq_pop_buffer_scan_time_consume_milliseconds": "nothing scans a buffer",
     "rocketmq_proxy_up": "of a proxy",
@@ -35,6 +42,7 @@ async def judge_traffic(cluster: LocalCluster, broker: Broker) -> None:
         await producer.send(Message("Metered", b"x"))
         await producer.send(message("Metered", b"x", delay_ms=60_000))
     await until(lambda: broker.timer.entered.of["Metered"])
+    broker.stats.given_up("readers", "Metered")
     broker.transactions.counts.latency.observe(1, (("topic", "Metered"),))
     async with open_client(world) as client:
         body = {"clientID": "c", "consumerDataSet": [{"groupName": "readers", "subscriptionDataSet": []}]}
@@ -67,19 +75,72 @@ async def test_names_labels_and_bounds_are_those_of_the_reference() -> None:
         await judge_traffic(cluster, cluster.brokers["broker-a"])
 
 
-async def test_the_dashboard_and_the_alerts_ask_for_what_is_exported() -> None:
-    async with LocalCluster(broker_config=METERED) as cluster:
-        exported = {family.name for family in filter(None, pieces(cluster.brokers["broker-a"]))}
+@attrs.frozen
+class Asked:
+    """One expression of the dashboard or the alerts, and what is written with its result."""
+
+    expression: str
+    text: str
+
+    @property
+    def names(self) -> set[str]:
+        """The metrics in it, as families."""
+        found = set(re.findall(r"\brocketmq_\w+", self.expression))
+        return {re.sub("_(bucket|sum|count)$", "", name) for name in found}
+
+    @property
+    def selected(self) -> list[tuple[str, str, str]]:
+        """Label, kind of comparison and value of each condition."""
+        return re.findall(r'(\w+)(=~|!~|!=|=)"([^"]*)"', self.expression)
+
+    @property
+    def kept(self) -> list[set[str]]:
+        """The labels that each sum in it keeps."""
+        return [set(re.findall(r"\w+", part)) for part in re.findall(r"\bby \(([^)]*)\)", self.expression)]
+
+    @property
+    def shown(self) -> set[str]:
+        """The labels that the text has."""
+        return set(re.findall(r"\{\{ *(?:\$labels\.)?(\w+) *\}\}", self.text))
+
+
+def everything_asked() -> list[Asked]:
     board = json.loads((ROOT / "conf" / "metrics" / "dashboard.json").read_text())
-    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    targets = [target for panel in board["panels"] for target in panel["targets"]]
     alerts = (ROOT / "conf" / "metrics" / "alerts.yml").read_text()
-    asked += re.findall(r"^ +expr: (.*)$", alerts, re.MULTILINE)
-    assert len(asked) > 20
-    for expression in asked:
-        names = set(re.findall(r"\brocketmq_\w+", expression))
-        assert names, expression
-        assert names <= exported, expression
-        assert expression.count("(") == expression.count(")"), expression
-    assert len(re.findall(r"^ +- alert: ", alerts, re.MULTILINE)) == alerts.count("summary:")
+    expressions = re.findall(r"^ +expr: (.*)$", alerts, re.MULTILINE)
+    summaries = re.findall(r"^ +summary: (.*)$", alerts, re.MULTILINE)
+    assert len(expressions) == len(summaries) == len(re.findall(r"^ +- alert: ", alerts, re.MULTILINE))
     places = [tuple(panel["gridPos"][key] for key in "xy") for panel in board["panels"]]
-    assert len(places) == len(set(places))
+    assert len(places) == len(set(places)) == len({panel["id"] for panel in board["panels"]})
+    return [
+        *(Asked(target["expr"], target["legendFormat"]) for target in targets),
+        *map(Asked, expressions, summaries),
+    ]
+
+
+async def test_the_dashboard_and_the_alerts_ask_for_what_is_exported_by_labels_that_it_has() -> None:
+    async with LocalCluster(broker_config=METERED) as cluster:
+        broker = cluster.brokers["broker-a"]
+        await judge_traffic(cluster, broker)
+        families = list(filter(None, pieces(broker)))
+    labels = {family.name: set(GOLDEN.get(family.name, {}).get("labels", ())) for family in families}
+    for family in families:
+        labels[family.name] |= {"cluster", "node_type", "node_id"}.union(*(each.labels for each in family.samples))
+    asked = everything_asked()
+    assert len(asked) > 30
+    for each in asked:
+        assert each.names, each
+        assert each.names <= labels.keys(), each
+        assert each.expression.count("(") == each.expression.count(")"), each
+        known = set.intersection(*(labels[name] for name in each.names))
+        assert {label for label, _, _ in each.selected} <= known, each
+        assert set().union(*each.kept) <= known, each
+        assert each.shown <= (set.intersection(*each.kept) if each.kept else known), each
+        if "_quantile(" in each.expression:
+            assert all("le" in kept for kept in each.kept), each
+        for label, kind, value in each.selected:
+            if label in VALUES:
+                matching = [name for name in VALUES[label] if re.fullmatch(value, name)]
+                assert matching, each
+                assert kind.endswith("~") or [value] == matching, each

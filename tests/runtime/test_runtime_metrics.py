@@ -124,9 +124,10 @@ async def endpoint() -> AsyncIterator[Scrapes]:
     served = MetricsEndpoint(scrapes.world, MetricsSettings("server", 5557, {"node": "n0"}), scrapes.collect)
     await served.bind()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(served.run)
+        nursery.start_soon(served.serve)
         yield scrapes
         nursery.cancel_scope.cancel()
+    await served.unbind()
 
 
 class TestEndpoint:
@@ -272,7 +273,7 @@ class TestEndpoint:
 
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(served.run)
+                nursery.start_soon(served.serve)
                 async with trio.open_nursery() as asking:
                     for _ in range(MAX_CONNECTIONS // 2):
                         asking.start_soon(ask)
@@ -280,6 +281,7 @@ class TestEndpoint:
                         await trio.lowlevel.checkpoint()
                         turns += made > 0
                 nursery.cancel_scope.cancel()
+        await served.unbind()
         assert all(answer.endswith(b'large{topic="9999"} 9999.0\n') for answer in answers)
         assert {1} == {answer.count(b"# TYPE large gauge") for answer in answers}
         assert {10_000} == {answer.count(b"\nlarge{") for answer in answers}
