@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -202,28 +202,32 @@ class PeerCluster:
 @contextlib.contextmanager
 def peer_cluster(
     namesrv_kind: str,
-    broker_kind: str,
+    broker_kind: str | Mapping[str, str],
     folder: Path,
     ports: PortBlocks,
     broker_names: tuple[str, ...] = ("broker-a",),
     **more: object,
 ) -> Iterator[PeerCluster]:
-    """Runs a name server and masters of the given kinds with the configuration of `bench/java/conf`."""
+    """Runs a name server and masters of the given kinds with the configuration of `bench/java/conf`.
+
+    *broker_kind* is the kind of all *broker_names*, or says by name which brokers there are and of which kind.
+    """
+    kinds = dict.fromkeys(broker_names, broker_kind) if isinstance(broker_kind, str) else broker_kind
     port = ports.take()
     namesrv = f"127.0.0.1:{port}"
     text = filled_template("namesrv", PORT=port, DIR=folder / "namesrv")
     servers = {"namesrv": server(namesrv_kind, "namesrv", "namesrv", folder / "namesrv", text)}
     brokers = {}
-    for name in broker_names:
+    for name, kind in kinds.items():
         port = ports.take() + 10
         text = filled_template(
             "broker", NAME=name, PORT=port, HA_PORT=port + 2, NAMESRV=namesrv, DIR=folder / name, **more
         )
-        servers[name] = server(broker_kind, "broker", name, folder / name, text)
+        servers[name] = server(kind, "broker", name, folder / name, text)
         brokers[name] = f"127.0.0.1:{port}"
     # One after the other: a broker that does not find its name server tries again only seconds later.
-    with running(servers["namesrv"]), running(*(servers[name] for name in broker_names)):
-        await_registered(namesrv, broker_names)
+    with running(servers["namesrv"]), running(*(servers[name] for name in kinds)):
+        await_registered(namesrv, kinds)
         yield PeerCluster(namesrv, brokers, servers)
 
 

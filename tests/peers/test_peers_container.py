@@ -10,7 +10,8 @@ from pathlib import Path
 
 import peer_processes
 import pytest
-from peer_processes import AdminConsole, filled_template, server
+from container_cluster import container_cluster
+from peer_processes import AdminConsole
 
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -49,23 +50,8 @@ def container(
     admin: AdminConsole, servers_kind: str, port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningContainer]:
     folder = tmp_path_factory.mktemp("container")
-    namesrv_port, container_port = port_blocks.take(), port_blocks.take()
-    namesrv = f"127.0.0.1:{namesrv_port}"
-    brokers, files = {}, {}
-    for name in ("broker-a", "broker-b"):
-        port = port_blocks.take() + 10
-        keys = {"NAME": name, "PORT": port, "HA_PORT": port + 2, "NAMESRV": namesrv, "DIR": folder / name}
-        files[name] = folder / f"{name}.conf"
-        files[name].write_text(filled_template("broker", **keys))
-        brokers[name] = f"127.0.0.1:{port}"
-    keys = {"PORT": container_port, "NAMESRV": namesrv, "BROKERS": files["broker-a"], "DIR": folder}
-    namesrv_text = filled_template("namesrv", PORT=namesrv_port, DIR=folder / "namesrv")
-    servers = (
-        server(servers_kind, "namesrv", "namesrv", folder / "namesrv", namesrv_text),
-        server(servers_kind, "container", "container", folder / "container", filled_template("container", **keys)),
-    )
-    with peer_processes.running(*servers):
-        yield RunningContainer(namesrv, f"127.0.0.1:{container_port}", brokers, files, admin)
+    with container_cluster(servers_kind, folder, port_blocks, ["broker-a"], ["broker-b"]) as cluster:
+        yield RunningContainer(cluster.namesrv, cluster.address, cluster.brokers, cluster.files, admin)
 
 
 @pytest.mark.slow

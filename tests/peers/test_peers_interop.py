@@ -52,6 +52,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     "tx_check_rollback": ("TX-03", "TX-12"),
     "pop": ("R63",),
     "pop_retry": ("PP-03", "R63"),
+    "pop_orderly": (),
     "request_reply": (),
     "message_trace": (),
     "offset_by_time": (),
