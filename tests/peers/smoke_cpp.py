@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Remoting protocol through the bundled C++ client (PyPI rocketmq 0.4.4, rocketmq-client-cpp 1.2.x inside the wheel).
 
-usage: smoke_cpp.py HOST:PORT TOPIC GROUP COUNT      prints one JSON line {client, ok, sent, consumed, duplicated}
-With SMOKE_ACCESS_KEY and SMOKE_SECRET_KEY it signs.
+usage: smoke_cpp.py HOST:PORT TOPIC GROUP COUNT
+It prints one JSON line {client, ok, sent, consumed, duplicated, timers}.
+With SMOKE_ACCESS_KEY and SMOKE_SECRET_KEY it signs. Timer messages are plain properties to this client; `timers` says
+how many milliseconds after its time each came. The library's C functions know no transactions, no recall and no pop.
 """
 
 import collections
@@ -16,6 +18,7 @@ from rocketmq.client import Message, Producer, PushConsumer
 
 CONSUME_LIMIT_S = 150
 OFFSET_PERSIST_INTERVAL_S = 5
+TIMERS_MS = {"TIMER_DELAY_SEC": 3000, "TIMER_DELAY_MS": 2500, "TIMER_DELIVER_MS": 4000}
 
 
 def finish(ok, **result):
@@ -46,34 +49,58 @@ def produce(namesrv, topic, tag, count):
     return producer, sent
 
 
+def send_timers(producer, topic, tag):
+    """Sends a message by each property; returns when each is due, in milliseconds."""
+    due = {}
+    for name, after_ms in TIMERS_MS.items():
+        due[name] = time.time() * 1000 + after_ms
+        message = Message(topic)
+        message.set_tags(tag)
+        message.set_body(name)
+        values = {"TIMER_DELAY_SEC": after_ms // 1000, "TIMER_DELIVER_MS": int(due[name])}
+        message.set_property(name, str(values.get(name, after_ms)))
+        if producer.send_sync(message).status:
+            finish(False, step="timers", property=name)
+    return due
+
+
 def consume(namesrv, topic, group, tag, count):
-    seen, lock = collections.Counter(), threading.Lock()
+    seen, arrived, lock = collections.Counter(), {}, threading.Lock()
 
     def on_message(message):
         with lock:
             seen[message.id] += 1
+            arrived[message.body.decode()] = time.time() * 1000
 
     consumer = PushConsumer(group)
     consumer.set_namesrv_addr(namesrv)
     consumer.subscribe(topic, on_message, tag)
     sign(consumer)
     consumer.start()
+    await_messages(seen, count)
+    return consumer, seen, arrived
+
+
+def await_messages(seen, count):
     deadline = time.monotonic() + CONSUME_LIMIT_S
     while time.monotonic() < deadline and len(seen) < count:
         time.sleep(0.1)
-    time.sleep(OFFSET_PERSIST_INTERVAL_S + 1)
-    return consumer, seen
 
 
 def main():
     namesrv, topic, group, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     tag = f"t{int(time.time())}"
     producer, sent = produce(namesrv, topic, tag, count)
-    consumer, seen = consume(namesrv, topic, group, tag, sent)
+    consumer, seen, arrived = consume(namesrv, topic, group, tag, sent)
+    consumed = len(seen)
+    due = send_timers(producer, topic, tag)  # the consumer has its queues now
+    await_messages(seen, consumed + len(due))
+    time.sleep(OFFSET_PERSIST_INTERVAL_S + 1)
     consumer.shutdown()
     producer.shutdown()
     repeated = sum(times > 1 for times in seen.values())
-    finish(sent == count and len(seen) == count, sent=sent, consumed=len(seen), duplicated=repeated)
+    timers = {name: round(arrived[name] - at) for name, at in due.items() if name in arrived}
+    finish(sent == count and consumed == count, sent=sent, consumed=consumed, duplicated=repeated, timers=timers)
 
 
 main()

@@ -1,4 +1,4 @@
-"""The real Go client (rocketmq-client-go 2.1.2) sends, consumes, keeps order, delays and finishes transactions."""
+"""The real Go client (rocketmq-client-go 2.1.2): sends, consumes, order, delays, timer messages and transactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import peer_processes
 import pytest
 from peer_processes import PeerCluster
 
-SCENARIOS = ("go_push", "go_orderly", "go_delay", "go_transaction")
+SCENARIOS = ("go_push", "go_orderly", "go_delay", "go_timer", "go_transaction")
 
 
 def play_client(cluster: PeerCluster, place_of: Callable[[str], Path], items: object) -> list[dict[str, Any]]:

@@ -52,6 +52,7 @@ PAGES = {
     "docs/spark.md": ("Operate", "spark.md"),
     "docs/migration.md": ("Migrate", "migration.md"),
     "docs/differences.md": ("Differences", "differences.md"),
+    "docs/clients.md": ("Differences", "clients.md"),
     "docs/settings.md": ("Reference", "settings.md"),
     "CHANGELOG.md": ("Reference", "changelog.md"),
     "CONTRIBUTING.md": ("Contribute", "contributing.md"),

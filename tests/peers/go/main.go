@@ -1,4 +1,5 @@
-// Smoke of the real Go client against any name server: send and push consume, ordered consume, delay, transaction.
+// Smoke of the real Go client against any name server: send and push consume, ordered consume, delay, timer, transaction.
+// The client has no names for timer messages, which are plain properties, and neither recall nor pop.
 //
 //	go-smoke NAMESRV [SCENARIO ...]      one JSON line per scenario {name, ok, detail, ms}; exit 1 when one failed
 //
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +67,12 @@ type seen struct {
 }
 
 func (s *seen) count() int { s.Lock(); defer s.Unlock(); return len(s.bodies) }
+
+func (s *seen) has(body string) bool {
+	s.Lock()
+	defer s.Unlock()
+	return slices.Contains(s.bodies, body)
+}
 
 func consume(group, topic string, ordered bool, s *seen) (rocketmq.PushConsumer, error) {
 	options := []consumer.Option{consumer.WithNameServer([]string{namesrv}), consumer.WithGroupName(group),
@@ -202,8 +210,63 @@ func delay(topic, group string) (string, error) {
 	return fmt.Sprintf("level 2 after %v", late.Round(time.Millisecond)), nil
 }
 
-// listener leaves "check" messages undecided until the broker asks.
-type listener struct{ checks atomic.Int64 }
+// timer sends a message by each of the three properties and compares when they come with when they are due.
+func timer(topic, group string) (string, error) {
+	p, err := newProducer(group + "p")
+	if err != nil {
+		return "", err
+	}
+	defer p.Shutdown()
+	s := &seen{}
+	if err := send(p, primitive.NewMessage(topic, []byte("now"))); err != nil {
+		return "", err
+	}
+	c, err := consume(group, topic, false, s)
+	if err != nil {
+		return "", err
+	}
+	defer c.Shutdown()
+	if err := await("the first message", 30*time.Second, func() bool { return s.count() >= 1 }); err != nil {
+		return "", err
+	}
+	due := map[string]time.Time{}
+	for _, kind := range []struct {
+		property, value string
+		after           time.Duration
+	}{{"TIMER_DELAY_SEC", "3", 3 * time.Second}, {"TIMER_DELAY_MS", "2500", 2500 * time.Millisecond},
+		{"TIMER_DELIVER_MS", fmt.Sprint(time.Now().Add(4 * time.Second).UnixMilli()), 4 * time.Second}} {
+		m := primitive.NewMessage(topic, []byte(kind.property))
+		m.WithProperty(kind.property, kind.value)
+		due[kind.property] = time.Now().Add(kind.after)
+		if err := send(p, m); err != nil {
+			return "", err
+		}
+	}
+	if err := await("three timer messages", 30*time.Second, func() bool { return s.count() >= 4 }); err != nil {
+		return "", err
+	}
+	s.Lock()
+	defer s.Unlock()
+	detail := ""
+	for i, body := range s.bodies[1:] {
+		late := s.at[i+1].Sub(due[body])
+		if late < -1100*time.Millisecond || late > 7*time.Second { // the slots of the timer are 1 s wide
+			return "", fmt.Errorf("%s: %v late", body, late)
+		}
+		delete(due, body)
+		detail += fmt.Sprintf("%s late by %v; ", body, late.Round(time.Millisecond))
+	}
+	if len(due) != 0 {
+		return "", fmt.Errorf("did not come, but others twice: %v", due)
+	}
+	return detail, nil
+}
+
+// listener leaves "check ..." messages undecided until the broker asks.
+type listener struct {
+	sync.Mutex
+	checked []string
+}
 
 func (l *listener) ExecuteLocalTransaction(m *primitive.Message) primitive.LocalTransactionState {
 	switch string(m.Body) {
@@ -215,19 +278,31 @@ func (l *listener) ExecuteLocalTransaction(m *primitive.Message) primitive.Local
 	return primitive.UnknowState
 }
 
-// CheckLocalTransaction also answers for a rollback whose one-way request was lost.
+// CheckLocalTransaction also answers for a decision whose one-way request was lost.
 func (l *listener) CheckLocalTransaction(m *primitive.MessageExt) primitive.LocalTransactionState {
-	if string(m.Body) == "rollback" {
+	l.Lock()
+	defer l.Unlock()
+	l.checked = append(l.checked, string(m.Body))
+	if strings.HasSuffix(string(m.Body), "rollback") {
 		return primitive.RollbackMessageState
 	}
-	l.checks.Add(1)
 	return primitive.CommitMessageState
+}
+
+func (l *listener) wasAsked(body string) bool {
+	l.Lock()
+	defer l.Unlock()
+	return slices.Contains(l.checked, body)
 }
 
 func transaction(topic, group string) (string, error) {
 	l := &listener{}
-	p, err := rocketmq.NewTransactionProducer(l, producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group+"p"),
-		producer.WithInstanceName(instance()), producer.WithSendMsgTimeout(10*time.Second))
+	options := []producer.Option{producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group + "p"),
+		producer.WithInstanceName(instance()), producer.WithSendMsgTimeout(10 * time.Second)}
+	if !keys.IsEmpty() {
+		options = append(options, producer.WithCredentials(keys))
+	}
+	p, err := rocketmq.NewTransactionProducer(l, options...)
 	if err != nil {
 		return "", err
 	}
@@ -235,7 +310,7 @@ func transaction(topic, group string) (string, error) {
 		return "", err
 	}
 	defer p.Shutdown()
-	for _, body := range []string{"commit", "rollback", "check"} {
+	for _, body := range []string{"commit", "rollback", "check, commit", "check, rollback"} {
 		if _, err := p.SendMessageInTransaction(context.Background(), primitive.NewMessage(topic, []byte(body))); err != nil {
 			return "", err
 		}
@@ -246,18 +321,23 @@ func transaction(topic, group string) (string, error) {
 		return "", err
 	}
 	defer c.Shutdown()
-	if err := await("commit and check", 55*time.Second, func() bool { return s.count() >= 2 }); err != nil {
+	if err := await("what is committed", 55*time.Second, func() bool { return s.has("commit") && s.has("check, commit") }); err != nil {
+		return "", err
+	}
+	if err := await("a check of what is rolled back", 20*time.Second, func() bool { return l.wasAsked("check, rollback") }); err != nil {
 		return "", err
 	}
 	time.Sleep(time.Second)
 	s.Lock()
 	defer s.Unlock()
+	l.Lock()
+	defer l.Unlock()
 	for _, body := range s.bodies {
-		if body == "rollback" {
-			return "", fmt.Errorf("a rolled back message came")
+		if strings.HasSuffix(body, "rollback") {
+			return "", fmt.Errorf("a rolled back message came: %s", body)
 		}
 	}
-	return fmt.Sprintf("committed and checked came, rolled back did not; checks %d", l.checks.Load()), nil
+	return fmt.Sprintf("what was committed came, what was rolled back did not; checks: %v", l.checked), nil
 }
 
 func main() {
@@ -271,7 +351,8 @@ func main() {
 	for _, scenario := range []struct {
 		name string
 		run  func(topic, group string) (string, error)
-	}{{"go_push", pushConsume}, {"go_orderly", orderly}, {"go_delay", delay}, {"go_transaction", transaction}} {
+	}{{"go_push", pushConsume}, {"go_orderly", orderly}, {"go_delay", delay}, {"go_timer", timer},
+		{"go_transaction", transaction}} {
 		if wanted := os.Args[2:]; len(wanted) > 0 && !slices.Contains(wanted, scenario.name) {
 			continue
 		}
