@@ -24,7 +24,7 @@ from understudy.broker.config import BrokerOptions, delay_levels_ms
 from understudy.broker.deferred_service import DeferredService
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.delay_rules import DelayRules
-from understudy.broker.filter_bits import FilterBits
+from understudy.broker.filter_bits import keep_bits
 from understudy.broker.first_read_questions import FirstReadQuestions
 from understudy.broker.first_reads import FirstReads
 from understudy.broker.groups import GroupTable
@@ -179,9 +179,7 @@ class Broker:
         self.conditions = Conditions(lambda: config.enable_property_filter)
         self.consumer_filters = consumer_filters_of(self)
         if keys.enable_consume_queue_ext:
-            self.consumer_filters.newest_ms = lambda: store.extensions.newest_ms
-            bits = FilterBits(self.consumer_filters, self.conditions, lambda: config.enable_calc_filter_bit_map)
-            store.extensions.bits = bits.of
+            keep_bits(store.extensions, self.consumer_filters, self.conditions, config)
         self.subscribers = Subscribers(self.consumers, self.conditions, self.consumer_filters)
         self.hold = PullHold(world.clock, lambda: config.pull_thread_pool_queue_capacity, world.load.parked)
         self.arrivals = Arrivals(self.hold.parked, self.hold.arrived)

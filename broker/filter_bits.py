@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.conditions import Conditions, UnsupportedFilterError
 from understudy.broker.consumer_filters import ConsumerFilters
 from understudy.broker.property_filter import CHARACTERS_OF_A_READ, PropertyFilter
 from understudy.broker.sql_filter.lexer import SqlError
-from understudy.store.extensions import WantedBits
+from understudy.store.extensions import Extensions, WantedBits
 
 _MOST_TOPICS = 1024
 
@@ -80,6 +81,19 @@ class FilterBits:
 
     def _forget(self, topic: str) -> None:
         self._topics.pop(topic, None)
+
+
+def keep_bits(extensions: Extensions, filters: ConsumerFilters, conditions: Conditions, config: BrokerConfig) -> None:
+    """Have units say which conditions their messages meet.
+
+    Args:
+        extensions: of the units of a store.
+        filters: who asks for what.
+        conditions: compiles it.
+        config: whether bits are made at all, now.
+    """
+    filters.newest_ms = lambda: extensions.newest_ms
+    extensions.bits = FilterBits(filters, conditions, lambda: config.enable_calc_filter_bit_map).of
 
 
 def wanted_bits(filters: ConsumerFilters, group: str, topic: str, condition: PropertyFilter) -> WantedBits | None:
