@@ -23,10 +23,11 @@ QUESTIONS = (
     RequestCode.GET_ALL_CONSUMER_OFFSET,
     RequestCode.GET_ALL_DELAY_OFFSET,
     RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_TIMER_CHECK_POINT,
 )
 """What slaves ask their master, those of the reference too."""
-KNOWN_SECONDS = 60.0
-"""How long after its last question a host may connect; slaves of the reference ask every few seconds."""
+KNOWN_SECONDS = 180.0
+"""How long after its last question a host may connect; slaves of the reference ask for most things once a minute."""
 MOST_HOSTS = 256
 
 
