@@ -54,7 +54,7 @@ class SignedSlaves:
     def _asked(self, connection: Connection, command: Command) -> None:
         if not self._gate.may(command, self._need, connection.source):
             return
-        named = (command.ext or {}).get(SLAVE_HOST) or ""
+        named = (command.ext or {}).get(SLAVE_HOST) or connection.source
         for host in {connection.source, named[:_LONGEST_HOST]}:
             self._asked_at.pop(host, None)
             self._asked_at[host] = self._clock.monotonic()

@@ -146,19 +146,20 @@ class Gate:
             yield from self._check(user, command, address)
 
     def may(self, command: Command, need: Need, address: str) -> bool:
-        """Return whether who signed *command*, which has passed, may do something more.
+        """Return whether *command*, which has passed, is signed, and by a user who may do something more.
 
         Args:
             command: the request.
             need: what else it would do.
             address: IP address of who sent it.
         """
-        try:
-            user = self._limited(command)
-        except CommandError:
+        user, settings = self.caller(command), self._settings
+        if command.code in settings.unsigned or user is None or user.status is not _ENABLED:
             return False
-        entry = None if user is None else self.authority.decide(user.name, need, address)
-        return user is None or (entry is not None and entry.allow)
+        if user.is_super or not settings.authorizes:
+            return True
+        entry = self.authority.decide(user.name, need, address)
+        return entry is not None and entry.allow
 
     def check_reading(self, command: Command, topics: Sequence[str], address: str) -> None:
         """Check what only its handler knows of a request: which message it names by a position in the log.

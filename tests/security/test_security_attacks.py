@@ -296,7 +296,7 @@ async def heard_by(cluster: SimCluster, host: str, address: str) -> bytes:
 
 @pytest.mark.parametrize("signs", [True, False])
 def test_theft_of_the_log_by_a_foreign_slave(signs: bool) -> None:
-    keys = SIGNED if signs else {}
+    keys = {**SIGNED, "authenticationWhitelist": str(int(RequestCode.GET_ALL_DELAY_OFFSET))} if signs else {}
 
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster:
@@ -308,6 +308,8 @@ def test_theft_of_the_log_by_a_foreign_slave(signs: bool) -> None:
                 master = cluster.brokers("c1")["broker-a"]
                 # given who knows the protocol alone, or signs as one who may read the tables, but not the log
                 if signs:
+                    unsigned = await root.by(None).ask(RequestCode.GET_ALL_DELAY_OFFSET)  # which needs none here
+                    assert 0 == unsigned.code
                     bob = await with_bob(root, ("Cluster:*", "Get"))
                     assert 0 == (await bob.ask(RequestCode.GET_ALL_TOPIC_CONFIG)).code
                 for host in ("10.9.9.9", cluster.address("client")):
