@@ -24,6 +24,7 @@ The rules:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 
@@ -71,6 +72,7 @@ class Limits:
     silence: float
 
 
+@functools.lru_cache(maxsize=64)  # asked for before each decision of a producer and each acknowledgement
 def limits(timeout_ms: int, heartbeat_ms: int, view_ms: int) -> Limits:
     """Return the limits of a broker.
 

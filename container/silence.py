@@ -22,6 +22,8 @@ view did not show yet, has come in its place.
 
 from __future__ import annotations
 
+import functools
+
 import attrs
 
 from understudy.ha.hearing import Hearing
@@ -44,6 +46,7 @@ class Limits:
     acting: float
 
 
+@functools.lru_cache(maxsize=64)  # asked for before each decision of a producer and each acknowledgement
 def limits(slave_timeout_ms: float, contact_ms: float, beat_ms: float, view_ms: float) -> Limits:
     """Return the limits of a broker.
 

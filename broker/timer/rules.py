@@ -8,10 +8,13 @@ Source: TimerMessageStore.java (doEnqueue, convert), RecallMessageProcessor.java
 
 from __future__ import annotations
 
+import functools
+
 import attrs
 
 from understudy.broker import delay
 from understudy.broker.inner import InnerMessage, copy_of
+from understudy.format.java_hash import java_hash
 from understudy.format.names import TIMER_TOPIC, topic_name_error
 from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import MAX_PROPERTIES_BYTES, Record
@@ -56,6 +59,12 @@ def window_slots(configured: int) -> int:
     """Return how many slots ahead a message may wait (``timerRollWindowSlot``)."""
     most = WINDOW_SLOTS - _BLANK_SLOTS
     return configured if 2 <= configured <= most else most
+
+
+@functools.lru_cache(maxsize=64)  # every check point and acknowledgement of a pop belongs to the same topic
+def topic_hash(topic: str) -> int:
+    """Return what a unit of the timer log holds of the topic where its message belongs; 0 when it does not say."""
+    return java_hash(topic) if topic else 0
 
 
 def waits(record: Record, precision_ms: int, window: int) -> Waits | None:

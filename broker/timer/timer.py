@@ -16,11 +16,10 @@ from understudy.broker.timer.done import Again, Done, Read, joined
 from understudy.broker.timer.late import Late
 from understudy.broker.timer.progress import TimerProgress
 from understudy.broker.timer.request import TimerDoor
-from understudy.broker.timer.rules import Waits, slot_length_ms, window_slots
+from understudy.broker.timer.rules import Waits, slot_length_ms, topic_hash, window_slots
 from understudy.broker.timer.tally import MOST_TOPICS, Tally
 from understudy.broker.timer.topic import TimerTopic
 from understudy.format.data_version import DataVersion
-from understudy.format.java_hash import java_hash
 from understudy.format.record import Record
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Histogram
@@ -265,7 +264,7 @@ class Timer:
             place.write_ms,
             record.physical_offset,
             record.size_bytes,
-            java_hash(place.topic) if place.topic else 0,
+            topic_hash(place.topic),
             rolls=place.rolls,
             deletes=place.deletes,
         )
