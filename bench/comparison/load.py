@@ -12,6 +12,8 @@ from typing import Any
 TOOL = str(Path(__file__).resolve().parents[1] / "java" / "rocketmq")
 SETUP = str(Path(TOOL).with_name("setup.sh"))
 RESULT_LIMIT_S = 400
+CONSUME, CONSUME_SQL, POP = "consume_backlog", "consume_sql", "pop_backlog"
+"""Steps that take what `send_async` has left."""
 
 
 def load(*arguments: object, limit_s: float = 600) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def load_steps(threads: Iterable[int], seconds: int, warmup: int, size: int) -> 
             *sending,
         ),
         _step("send_batch32", "send", "--topic", "BaseBatch", "--batch", 32, "--threads", 4, *sending),
-        _step("consume_backlog", "consume", "--topic", "BaseAsync", "--timeout", 180),
+        _step(CONSUME, "consume", "--topic", "BaseAsync", "--timeout", 180),
         _step("pull_one_queue", "pull", "--topic", "BaseAsync", "--seconds", seconds, "--warmup", warmup // 2),
         # One message in flight shows every pause of a client that still compiles itself: it gets twice the time for it.
         _step(
@@ -93,6 +95,17 @@ def load_steps(threads: Iterable[int], seconds: int, warmup: int, size: int) -> 
             "--size",
             size,
         ),
+    ]
+
+
+def feature_steps(seconds: int, warmup: int, size: int, timers: int) -> list[Step]:
+    """Returns the steps that a broker does more for than for a plain message; what is popped another step has sent."""
+    timing = ("--seconds", seconds, "--warmup", warmup)
+    committing = ("--topic", "BaseTransactions", "--mode", "transaction", "--threads", 64)
+    return [
+        _step("send_transaction", "send", *committing, *timing, "--size", size),
+        _step(POP, "consume", "--pop", "--topic", "BaseAsync", "--pull-batch", 32, "--timeout", 180),
+        _step("timer_minute", "timer", "--topic", "BaseTimer", "--count", timers, "--within", 60, "--size", size),
     ]
 
 
@@ -132,5 +145,5 @@ def condition_steps(seconds: int, warmup: int, size: int) -> tuple[Step, Step]:
             "--size",
             size,
         ),
-        _step("consume_sql", "consume", *topic, "--sql", "a = 3", "--timeout", 180),
+        _step(CONSUME_SQL, "consume", *topic, "--sql", "a = 3", "--timeout", 180),
     )

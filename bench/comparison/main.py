@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bench.comparison.led import measure_led
-from bench.comparison.load import SETUP, load_steps
+from bench.comparison.load import SETUP, feature_steps, load_steps
 from bench.comparison.processes import Cluster, Command, Java, Understudy
 from bench.comparison.rounds import (
     Settings,
@@ -54,6 +54,8 @@ def arguments(given: list[str]) -> argparse.Namespace:
         help="measure a step again, up to three times, while a virtual machine's host gives more of its processors\n"
         "to others, and keep the quietest (default: measure once); its store holds more after that",
     )
+    parser.add_argument("--features", action="store_true", help="also transactions, pop and timer messages")
+    parser.add_argument("--timers", type=int, default=100_000, help="messages due in one minute (default 100,000)")
     parser.add_argument("--no-sync-flush", action="store_true", help="leave out the step with synchronous flush")
     parser.add_argument("--no-idle", action="store_true", help="leave out the nine idle brokers")
     parser.add_argument("--only-idle", action="store_true", help="only the nine idle brokers")
@@ -74,7 +76,8 @@ def arguments(given: list[str]) -> argparse.Namespace:
         vars(options).update(QUICK)
     if options.steps:
         threads = map(int, options.threads.split(","))
-        known = [step.key for step in load_steps(threads, options.seconds, options.warmup, options.size)]
+        timing = (options.seconds, options.warmup, options.size)
+        known = [step.key for step in load_steps(threads, *timing) + feature_steps(*timing, options.timers)]
         unknown = sorted(set(options.steps.split(",")) - set(known))
         if unknown:
             parser.error(f"no such step: {', '.join(unknown)}; there are {', '.join(known)}")
@@ -110,6 +113,8 @@ def measure(options: argparse.Namespace, sides: list[Cluster]) -> dict[str, list
         backlog=options.backlog,
         pause_other=options.pause_other,
         stolen_percent=options.stolen,
+        with_features=options.features,
+        timers=options.timers,
         with_sync_flush=not options.no_sync_flush,
         with_sync_master=options.sync_master,
         replicate_mb=options.replicate_mb,

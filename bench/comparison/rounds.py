@@ -14,10 +14,14 @@ from functools import partial
 from typing import Any
 
 from bench.comparison.load import (
+    CONSUME,
+    CONSUME_SQL,
     ONE_IN,
+    POP,
     Step,
     Watch,
     condition_steps,
+    feature_steps,
     load,
     load_steps,
     replicated_step,
@@ -33,7 +37,6 @@ LOAD_START_S = 2
 IDLE_SETTLE_S = 20
 IDLE_MEASURE_S = 30
 CONTAINERS, BROKERS_EACH = 3, 3
-CONSUME, CONSUME_SQL = "consume_backlog", "consume_sql"
 TRIES = 4
 """Of a step during which the machine gave its processors to others."""
 
@@ -42,7 +45,8 @@ TRIES = 4
 class Settings:
     """What a round measures and for how long (seconds, bytes, messages).
 
-    `steps` None means all steps, `stolen_percent` None that a step is measured once whatever the machine does.
+    `steps` None means all steps, those of features only with `with_features`; `stolen_percent` None means that a step
+    is measured once whatever the machine does.
     """
 
     steps: frozenset[str] | None
@@ -53,6 +57,8 @@ class Settings:
     backlog: int
     pause_other: bool
     stolen_percent: float | None
+    with_features: bool
+    timers: int
     with_sync_flush: bool
     with_sync_master: bool
     replicate_mb: int
@@ -60,6 +66,9 @@ class Settings:
 
     def load_steps(self) -> list[Step]:
         steps = load_steps(self.threads, self.seconds, self.warmup, self.size)
+        if self.steps is None and not self.with_features:
+            return steps
+        steps += feature_steps(self.seconds, self.warmup, self.size, self.timers)
         return [step for step in steps if self.steps is None or step.key in self.steps]
 
 
@@ -107,6 +116,7 @@ def brief(result: Figures) -> str:
         return f"FAILED {result['failed']}"
     text = f"{result['msgs_s']}/s " if "msgs_s" in result else ""
     text += f"p50 {result['p50_ms']:.2f} p99 {result['p99_ms']:.2f} ms " if "p50_ms" in result else ""
+    text += f"late p50 {result['late_p50_ms']} p99 {result['late_p99_ms']} ms " if "late_p50_ms" in result else ""
     cpu = result.get("server_cpu_s_per_100k")
     text += f"server CPU {cpu} s/100k" if cpu is not None else ""
     text += f" stolen {result['stolen_percent']} %" if result.get("stolen_percent") else ""
@@ -116,7 +126,8 @@ def brief(result: Figures) -> str:
 def play(side: Cluster, step: Step, figures: Figures, settings: Settings) -> None:
     """Plays one step against one side and keeps its result: that of the quietest try, if it may be tried again."""
     extra: tuple[object, ...] = ()
-    if step.key == CONSUME:
+    takes = step.key in (CONSUME, POP)
+    if takes:
         sent = figures.get("send_async", {}).get("acked_with_warmup", 0)
         extra = ("--count", min(sent, settings.backlog) or 1)
     limit = settings.stolen_percent
@@ -124,7 +135,7 @@ def play(side: Cluster, step: Step, figures: Figures, settings: Settings) -> Non
     while True:
         tries.append(play_once(side, step, extra))
         log(f"{side.name}: {step.key}: {brief(tries[-1])}")
-        once = limit is None or step.key == CONSUME  # a backlog is gone when it is consumed
+        once = limit is None or takes  # a backlog is gone when it is consumed
         if once or tries[-1]["stolen_percent"] <= limit or len(tries) == TRIES:
             break
     figures[step.key] = min(tries, key=lambda result: ("failed" in result, result["stolen_percent"]))
@@ -135,7 +146,9 @@ def play_once(side: Cluster, step: Step, extra: tuple[object, ...]) -> Figures:
     before_s, (stolen, ticks) = side.cpu_s(), processor_ticks()
     result = load(*step.arguments, "--namesrv", side.namesrv, *extra)
     # Warm-up counts on both sides of the fraction, where the client tells how much it did there.
-    handled = result.get("acked_with_warmup") or (result.get("count") if step.key in (CONSUME, CONSUME_SQL) else None)
+    handled = result.get("acked_with_warmup") or (
+        result.get("count") if step.key in (CONSUME, CONSUME_SQL, POP) else None
+    )
     if handled:
         result["server_cpu_s_per_100k"] = round((side.cpu_s() - before_s) / handled * 1e5, 3)
     stolen_after, ticks_after = processor_ticks()

@@ -106,9 +106,42 @@ class Machine:
         return {"msgs_s": 1000 - self.left.pop(0)}
 
 
+def settings_of(steps: frozenset[str] | None, *, features: bool = False) -> rounds.Settings:
+    return rounds.Settings(steps, (1,), 1, 1, 1, 100, False, None, features, 7, False, False, 0)
+
+
+def test_steps_of_features_are_played_when_they_are_asked_for() -> None:
+    features = ["send_transaction", "pop_backlog", "timer_minute"]
+    assert not set(features) & {step.key for step in settings_of(None).load_steps()}
+    assert features == [step.key for step in settings_of(None, features=True).load_steps()][-3:]
+    assert ["pop_backlog"] == [step.key for step in settings_of(frozenset({"pop_backlog"})).load_steps()]
+    assert "7" in settings_of(frozenset({"timer_minute"})).load_steps()[0].arguments
+
+
+@pytest.mark.parametrize(("sent", "taken"), [(60, 60), (300, 100)])
+def test_a_backlog_is_popped_that_another_step_has_sent(monkeypatch: pytest.MonkeyPatch, sent: int, taken: int) -> None:
+    # given a side that spends 3 s of processor time, and a step that has sent something
+    asked: list[tuple[object, ...]] = []
+    spent = iter([1.0, 4.0])
+
+    def client(*arguments: object) -> dict[str, Any]:
+        asked.append(arguments)
+        return {"msgs_s": 5, "count": taken}
+
+    monkeypatch.setattr(rounds, "load", client)
+    side: Any = SimpleNamespace(name="ours", namesrv="", cpu_s=lambda: next(spent))
+    figures: dict[str, Any] = {"send_async": {"acked_with_warmup": sent}}
+    settings = settings_of(frozenset({"pop_backlog"}))
+    # when it is popped
+    rounds.play(side, settings.load_steps()[0], figures, settings)
+    # then all of it is asked for, up to the limit, and the time is told for what was acknowledged
+    assert ("--count", taken) == asked[0][-2:]
+    assert figures["pop_backlog"]["server_cpu_s_per_100k"] == round(3 / taken * 1e5, 3)
+
+
 def played(machine: Machine, key: str, limit_percent: float | None) -> Any:
     """Play one step against a machine; return the messages per second that are kept."""
-    settings = rounds.Settings(frozenset({key}), (1,), 1, 1, 1, 1, False, limit_percent, False, False, 0)
+    settings = rounds.Settings(frozenset({key}), (1,), 1, 1, 1, 1, False, limit_percent, False, 1, False, False, 0)
     figures: dict[str, Any] = {}
     side: Any = SimpleNamespace(name="ours", namesrv="", cpu_s=lambda: 0.0)
     rounds.play(side, Step(key, ()), figures, settings)
@@ -174,7 +207,7 @@ def test_a_led_group_is_measured_alone_and_with_its_slaves(monkeypatch: pytest.M
     monkeypatch.setattr(led, "load", lambda *arguments: {"msgs_s": 1000})
     monkeypatch.setattr(led, "fill", lambda side, megabytes: None)
     monkeypatch.setattr(led, "await_in_sync", lambda side, count: asked.append(count))
-    settings = rounds.Settings(None, (1,), 1, 1, 1, 1, False, None, False, False, 100)
+    settings = rounds.Settings(None, (1,), 1, 1, 1, 1, False, None, False, 1, False, False, 100)
     # when it is measured
     side: Any = Side()
     figures = led.measure_led(side, settings)
