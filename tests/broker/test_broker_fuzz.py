@@ -8,7 +8,7 @@ import tempfile
 import pytest
 import trio
 import trio.testing
-from broker_rig import open_rig, pull_header, send_header
+from broker_rig import UNEXPECTED, open_rig, properties, pull_header, send_header
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +24,16 @@ POP = {
     "initMode": "0",
     "offset": "0",
     "extraInfo": "0 1700000000000 1000 1 0 broker-a 0 0",
+}
+END_TRANSACTION, RESUME_CHECK = 37, 323
+DECISION = {
+    "producerGroup": "pg",
+    "tranStateTableOffset": "0",
+    "commitLogOffset": "0",
+    "commitOrRollback": "8",
+    "fromTransactionCheck": "false",
+    "msgId": "7F00000100002A9F0000000000000000",
+    "topic": "T",
 }
 NAMES = sorted(
     {*send_header("T"), *pull_header("T"), "l", "offset", "group", "delayLevel", "maxReconsumeTimes", "unitMode"}
@@ -113,6 +123,41 @@ async def test_every_request_gets_a_code_and_a_remark(
             assert len(answers) == len(given_requests)
             assert all(answer.code != 1 or answer.remark for answer in answers)
             await trio.testing.wait_all_tasks_blocked()
+            rig.serves_another()
+
+
+@pytest.mark.slow
+@pytest.mark.covers("IT-22")
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([END_TRANSACTION, RESUME_CHECK]),
+            st.dictionaries(st.sampled_from([*DECISION]), st.one_of(texts, st.sampled_from(["8", "12"])), max_size=4),
+            bodies,
+        ),
+        min_size=20,
+        max_size=60,
+    )
+)
+async def test_every_decision_gets_a_code_and_a_remark_and_what_is_none_no_answer(
+    decisions: list[tuple[int, dict[str, str], bytes]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_rig(folder) as rig:
+            for _ in range(3):
+                half = rig.send("T", properties=properties(TRAN_MSG="true", PGROUP="pg", UNIQ_KEY="u0"))
+                assert half.code == 0
+            for code, more, body in decisions:
+                ext = DECISION | more
+                command = rig.tell(code, ext, body)
+                if (command.opaque or 0) not in rig.peer.replies and ext["commitOrRollback"] not in ("8", "12"):
+                    assert code == END_TRANSACTION
+                    assert int(ext["commitOrRollback"]) not in (8, 12)
+                    continue
+                answer = await rig.wait(command)
+                assert answer.code == 0 or answer.remark, ext
+                assert not UNEXPECTED.match(answer.remark or ""), (ext, answer.remark)
             rig.serves_another()
 
 
