@@ -54,6 +54,7 @@ PAGES = {
     "docs/differences.md": ("Differences", "differences.md"),
     "docs/clients.md": ("Differences", "clients.md"),
     "docs/settings.md": ("Reference", "settings.md"),
+    "docs/metrics.md": ("Reference", "metrics.md"),
     "CHANGELOG.md": ("Reference", "changelog.md"),
     "CONTRIBUTING.md": ("Contribute", "contributing.md"),
 }
