@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker import consumer_filters, group_memory, history_keeper
-from understudy.broker.compacted_topics import declare_compacted
+from understudy.broker.compacted_topics import declare_compacted, tell_of_unread_logs
 from understudy.broker.consumer_filters import ConsumerFilters
 from understudy.broker.filters import is_tag_type
 from understudy.broker.logged_batches import LoggedBatches
@@ -173,6 +173,7 @@ def _find_lost_topics(broker: Broker) -> None:
     topics.update(lost)
     for row in lost:
         log.warning("the log has a topic that was not saved any more, made anew", row=row.describe())
+    tell_of_unread_logs(store, broker.options.store)
 
 
 def _install(broker: Broker) -> None:

@@ -78,7 +78,7 @@ class MessageStore:
         batch_topics: those that have batch queues; always the same object.
         compacted_topics: those that are read from their compaction logs; always the same object.
         finish_truncation: awaited, ends a cut that was stopped in between. Raises ``OSError``.
-        compacted_copies: their records at a position, see :class:`understudy.store.compaction.queues.CompactedQueues`.
+        compacted_copies, compaction_logs: see :class:`understudy.store.compaction.queues.CompactedQueues`.
         hidden_grew: called when bytes were written, or became durable, that readers may not see yet; as cheap.
         extensions: what extends units of queues.
     """
@@ -106,8 +106,7 @@ class MessageStore:
         self.batch_topics: Set[str] = core.batch_queues.topics
         self.compacted_topics: Set[str] = core.compacted.topics
         self.arrived, self.hidden_grew = core.arrived, core.hidden_grew
-        self.append = self._writer.append
-        self.append_batch = self._batch_writer.append_batch
+        self.append, self.append_batch = self._writer.append, self._batch_writer.append_batch
         self.enter_keys, self.read_ahead = core.enter_keys, core.segments.read_ahead
         self.set_confirmed, self.start_scrub = core.set_confirmed, self._integrity.start_scrub
         self.delete_expired_files, self.extensions = self._retention.request, core.extensions
@@ -118,7 +117,8 @@ class MessageStore:
         self.written_queue_offset = lookup.written_queue_offset
         self.offset_by_time, self.queue_offset_at = lookup.offset_by_time, lookup.queue_offset_at
         self.store_time_of, self.earliest_store_time = lookup.store_time_of, lookup.earliest_store_time
-        self.compacted_copies, self.finish_truncation = core.compacted.copies_at, self._truncation.finish
+        self.compacted_copies, self.compaction_logs = core.compacted.copies_at, core.compacted.logs
+        self.finish_truncation = self._truncation.finish
 
     @classmethod
     async def open(

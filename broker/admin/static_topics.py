@@ -13,7 +13,7 @@ import attrs
 from understudy.broker.admin.topic_changes import TopicGuard, TopicSaves, check_row
 from understudy.broker.catalog import Catalog
 from understudy.broker.identity import Identity
-from understudy.broker.topics import QUEUE_LIMIT, SINGLE_TAG, TopicConfig
+from understudy.broker.topics import BATCH_QUEUES, QUEUE_LIMIT, QUEUE_TYPE, SINGLE_TAG, TopicConfig, has_batch_queues
 from understudy.format.json_dialect import JsonError
 from understudy.format.static_topics import MappingError, TopicMapping, successor
 from understudy.remoting.bodies import json_of
@@ -70,6 +70,12 @@ class StaticTopicChanges:
         parts.guard.check_name(name)
         read, write = required_int(command, "readQueueNums"), required_int(command, "writeQueueNums")
         known = parts.catalog.topics.get(name)
+        if known is not None and has_batch_queues(known.attributes):
+            # Differs because the messages in a batch have the offsets of its physical queue, which clients would take.
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic[{name}] has batch queues ({QUEUE_TYPE}={BATCH_QUEUES}): its queues cannot be mapped",
+            )
         row = TopicConfig(
             name,
             read,

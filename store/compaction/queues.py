@@ -118,6 +118,10 @@ class CompactedQueues:
         """Return what readers of a queue get its older messages from; ``None`` for an ordinary one."""
         return self.by_key.get((topic, queue_id)) if topic in self.topics else None
 
+    def logs(self) -> set[str]:
+        """Return the topics that have compaction logs here, read from or not."""
+        return {topic for topic, _ in self.by_key}
+
     def copies_at(self, topic: str, position: int) -> list[memoryview]:
         """Return the records of a topic that begin at *position* of the compaction log of one of its queues."""
         found = []

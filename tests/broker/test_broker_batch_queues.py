@@ -9,6 +9,7 @@ from broker_rig import Rig, open_rig, properties, pull_header, send_header
 
 from understudy.broker.topics import TopicConfig
 from understudy.format.batch import encode_batch, iter_batch
+from understudy.format.json_dialect import dumps
 from understudy.format.record import FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, Record, decode_records
 from understudy.remoting.command import Command
 
@@ -208,3 +209,33 @@ async def test_a_row_from_elsewhere_or_of_the_file_decides(stored_before: bool, 
         change = {"topicFilterType": "SINGLE_TAG", "attributes": "+queue.type=SimpleCQ"}
         refused = await rig.wait(rig.tell(17, header | change))
         assert (refused.code, "unchangeable attribute" in (refused.remark or "")) == (1, True)
+
+
+async def test_a_topic_with_batch_queues_cannot_be_mapped_nor_a_mapped_one_get_them(tmp_path: Path) -> None:
+    """The messages of a batch have the offsets of its physical queue, which clients would take for logical ones."""
+    async with open_rig(str(tmp_path)) as rig:
+
+        async def mapped(topic: str) -> Command:
+            name = rig.broker.identity.name
+            item = {"gen": 0, "queueId": 0, "bname": name, "logicOffset": 0, "startOffset": 0, "endOffset": -1}
+            detail = {"topic": topic, "scope": "__global__", "totalQueues": 1, "bname": name, "epoch": 1}
+            header = {"topic": topic, "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "order": "false"}
+            more = {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "force": "false"}
+            body = dumps({**detail, "hostedQueues": {"0": [{**item, "timeOfStart": -1, "timeOfEnd": -1}]}})
+            return await rig.wait(rig.tell(513, header | more, body))
+
+        await make_topic(rig)
+        answer = await mapped(TOPIC)
+        assert (1, f"topic[{TOPIC}] has batch queues (queue.type=BatchCQ): its queues cannot be mapped") == (
+            answer.code,
+            answer.remark,
+        )
+        assert {} == dict(rig.broker.queue_mappings.table)
+        assert 2 == rig.broker.topics.rows[TOPIC].read_queue_nums
+        # the other way round
+        assert 0 == (await mapped("Mapped")).code
+        header = {"topic": "Mapped", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "order": "false"}
+        more = {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0"}
+        answer = await rig.wait(rig.tell(17, header | more | {"attributes": "+queue.type=BatchCQ"}))
+        assert 0 != answer.code
+        assert {} == rig.broker.topics.rows["Mapped"].attributes

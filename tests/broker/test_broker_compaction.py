@@ -149,6 +149,38 @@ async def test_a_deleted_topic_takes_its_compaction_log_along(tmp_path: Path) ->
         assert read(rig) == {0: b"new"}
 
 
+async def test_what_was_compacted_outlives_the_loss_of_the_table_of_topics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # given a topic of which only some messages are left, and a table of topics that is lost with its copy
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        await make_topic(rig)
+        for number in range(60):
+            send(rig, f"k{number % 3}", b"v%d" % number)
+        await compact(rig)
+        left = read(rig)
+    assert "compaction logs" not in caplog.text
+    (tmp_path / "config" / "topics.json").write_text("{}")
+    (tmp_path / "config" / "topics.json.bak").unlink(missing_ok=True)
+    folder = tmp_path / "compaction"
+    before = {path: path.read_bytes() for path in folder.rglob("0*") if path.is_file()}
+
+    # when the operator goes on without it, and the topic is an ordinary one for a while
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        assert 1 == caplog.text.count("these topics have compaction logs")
+        await make_topic(rig, attributes="")
+        assert list(range(60)) == sorted(read(rig))  # each message of the log once
+        await compact(rig)
+        assert before == {path: path.read_bytes() for path in folder.rglob("0*") if path.is_file()}
+
+    # then it is what it was as soon as it is made as it was
+    (tmp_path / "config" / "topics.json").write_text("{}")
+    (tmp_path / "config" / "topics.json.bak").unlink(missing_ok=True)
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        await make_topic(rig)
+        assert left == read(rig)
+
+
 async def test_a_failed_message_comes_again_wherever_it_was_read(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path), KEYS) as rig:
         await make_topic(rig)
