@@ -219,6 +219,27 @@ async def test_a_store_that_does_not_extend_makes_no_folder_and_plain_units(
     await store.close()
 
 
+async def test_what_a_loss_of_power_may_have_torn_is_not_believed(autojump_clock: trio.testing.MockClock) -> None:
+    # given units that reached the disk, and extensions of which the second half did not
+    disk = SimDisk(random.Random(0))
+    store = await open_store(disk)
+    for number in range(10):
+        send(store, number, want=True)
+    await store.checkpoint()
+    disk.lose_power()
+    disk.remove("/store/recovery.mark")  # so the start compares what is there and makes nothing anew
+
+    def torn(content: bytes) -> bytes:
+        assert SET == content[20:22]
+        return b"".join(content[at : at + 20] + bytes(2) for at in range(0, 220, 22)) + content[220:]
+
+    disk.damage(f"/store/consumequeue_ext/T/0/{0:020}", torn)
+    # then every message is looked at
+    store = await open_store(disk)
+    assert ([b"%d" % number for number in range(10)], 10) == wanted_of(store)
+    await store.close()
+
+
 async def work(store: MessageStore, chance: random.Random) -> None:
     for _ in range(chance.randint(1, 30)):
         send(store, chance.randrange(1 << 30), chance.random() < 0.4)
