@@ -149,6 +149,29 @@ async def test_a_deleted_topic_takes_its_compaction_log_along(tmp_path: Path) ->
         assert read(rig) == {0: b"new"}
 
 
+async def test_a_pull_gets_what_is_left_of_messages_that_the_log_has_not_any_more(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), {**KEYS, "mappedFileSizeCommitLog": "8192"}) as rig:
+        # given messages of which the commit log has the newest only
+        await make_topic(rig)
+        for number in range(120):
+            send(rig, f"k{number}" if number < 10 else f"m{number % 2}", b"v%d" % number)
+        await compact(rig)
+        left = read(rig)
+        rig.broker.store._retention.delete_files(1 << 60, True)
+        in_log = rig.broker.store._lookup.min_queue_offset(TOPIC, 0)
+        assert 10 < in_log < 120
+        # then a pull from the beginning, and from in between, gives all that is left, each message once
+        assert set(range(10)) | {118, 119} <= set(left)
+        assert left == read(rig)
+        assert {offset: left[offset] for offset in left if offset >= 7} == read(rig, 7)
+        answer = rig.pull(TOPIC, 0, 0, sysFlag="4")
+        assert (0, "0", "120") == (answer.code, (answer.ext or {})["minOffset"], (answer.ext or {})["maxOffset"])
+        # and so after a restart
+        await rig.broker.store.close()
+    async with open_rig(str(tmp_path), {**KEYS, "mappedFileSizeCommitLog": "8192"}) as rig:
+        assert left == read(rig)
+
+
 async def test_what_was_compacted_outlives_the_loss_of_the_table_of_topics(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
