@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from understudy.runtime.quick_imports import quick_imports
+from understudy.runtime.quick_imports import no_looks_for_garbage, quick_imports
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 after a clean stop, 1 after one line on standard error, 2 for unknown options.
     """
-    with quick_imports("mqproxy"):
+    with quick_imports("mqproxy"), no_looks_for_garbage():
         from understudy.programs import one_proxy, proxy_options
 
         if not proxy_options.missing_libraries():  # else the settings are not read either, and it is said why

@@ -1,12 +1,11 @@
 """Imports of a program that are done sooner: what each start would work out anew is kept, or known.
 
-A server's start is imports, and three things in them are the same each time:
+A server's start is imports, and two things in them are the same each time:
 
 * attrs writes the methods of each class as text, and compiles it: a quarter of the start of a broker, which has 280 of
   them. What was compiled is kept beside what Python keeps of the modules themselves, in ``__pycache__``.
 * trio looks for the system's library of threads, and has another program list all libraries for that. Where the system
   has the GNU C library, the name is known.
-* Python looks for garbage among what modules make, again and again: what a module makes stays.
 
 Neither attrs nor trio has a setting for that, so what they call is another function while a program imports. With a
 version that calls something else, or a folder that cannot be written, imports take as long as they take.
@@ -48,13 +47,13 @@ def quick_imports(program: str, folder: str | None = None) -> Iterator[None]:
     """
     folder = folder or os.path.dirname(importlib.util.cache_from_source(__file__))
     path = os.path.join(folder, f"{program}.{sys.implementation.cache_tag}.methods")
-    with kept_methods(path), known_threads(), no_looks_for_garbage():
+    with kept_methods(path), known_threads():
         yield
 
 
 @contextmanager
 def no_looks_for_garbage() -> Iterator[None]:
-    """Have nobody look for garbage inside the block; what is there then is found later."""
+    """Have nobody look for garbage inside the block, for programs to whom a little memory is worth a sooner start."""
     looks = gc.isenabled()
     gc.disable()
     try:
