@@ -105,7 +105,7 @@ async def test_an_empty_slave_may_begin_with_the_last_file(network: SimNetwork, 
         assert {1, 2} == controller.members
 
 
-@pytest.mark.covers("R218", "R220")
+@pytest.mark.covers("R218")
 async def test_no_frame_holds_bytes_of_two_epochs(network: SimNetwork, autojump_clock: MockClock) -> None:
     replicas, controller = replicas_of(network, 1, SwitchValues()), Controller()
     master = replicas[1]
@@ -176,7 +176,7 @@ async def test_what_was_acknowledged_or_seen_survives_every_election(
         assert all(replica.log_epoch() == master.log_epoch() for replica in replicas.values())
 
 
-@pytest.mark.covers("R211")
+@pytest.mark.covers("R211", "R220")
 async def test_epochs_that_nobody_else_had_are_cut_with_their_bytes(
     network: SimNetwork, autojump_clock: MockClock
 ) -> None:
@@ -196,7 +196,7 @@ async def test_epochs_that_nobody_else_had_are_cut_with_their_bytes(
         assert new.history.epochs == old.history.epochs == Epochs.of([(1, 0), (2, 500), (6, 850)])
 
 
-@pytest.mark.covers("R211")
+@pytest.mark.covers("R211", "R220")
 async def test_a_log_that_lost_its_end_keeps_no_epoch_that_began_there(
     network: SimNetwork, autojump_clock: MockClock
 ) -> None:
