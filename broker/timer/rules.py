@@ -8,8 +8,6 @@ Source: TimerMessageStore.java (doEnqueue, convert), RecallMessageProcessor.java
 
 from __future__ import annotations
 
-import functools
-
 import attrs
 
 from understudy.broker import delay
@@ -18,6 +16,7 @@ from understudy.format.java_hash import java_hash
 from understudy.format.names import TIMER_TOPIC, topic_name_error
 from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import MAX_PROPERTIES_BYTES, Record
+from understudy.format.remembered import remembered
 from understudy.store.timer_wheel import WINDOW_SLOTS
 
 ROLL_TIMES = "TIMER_ROLL_TIMES"
@@ -61,7 +60,7 @@ def window_slots(configured: int) -> int:
     return configured if 2 <= configured <= most else most
 
 
-@functools.lru_cache(maxsize=64)  # every check point and acknowledgement of a pop belongs to the same topic
+@remembered  # every check point and acknowledgement of a pop belongs to the same topic
 def topic_hash(topic: str) -> int:
     """Return what a unit of the timer log holds of the topic where its message belongs; 0 when it does not say."""
     return java_hash(topic) if topic else 0

@@ -32,7 +32,7 @@ SEND = {
 }
 """Called once for each plain send before its answer leaves."""
 
-LATER = {"Counters.add", "index_hashes", "_unique_hash", "index_hash", "Index.put", "Index.put_one"}
+LATER = {"TopicCounters.add", "index_hashes", "_unique_hash", "index_hash", "Index.put", "Index.put_one"}
 """Called once for each plain send after that."""
 
 RECEIVE = {

@@ -18,8 +18,11 @@ ROOT = Path(__file__).parents[2]
 SERVERS = "broker container controller format ha namesrv proxy remoting runtime security store"
 
 NOT_OF_TEXTS = {
+    "broker/absence.py": "numbers of settings, 64 of them",
     "broker/sql_filter/values.py": "numbers: texts of at most 4,096 characters, 256 of them",
     "container/failover_modules.py": "nothing: done once",
+    "container/silence.py": "numbers of settings, 64 of them",
+    "remoting/latencies.py": "codes of requests and answers, 1,000 of them, and what came of them",
     "runtime/configuration.py": "classes of settings",
     "runtime/exposition.py": "names of labels, which are the program's own",
     "store/consume_queue.py": "how many units are read at once",

@@ -43,7 +43,7 @@ def needs_peers(arguments: list[str]) -> bool:
 def workers(arguments: list[str]) -> list[str]:
     """Returns pytest's options that spread the whole suite over the processors, by file, unless told otherwise.
 
-    Tests with processes of their own wait for a third of their time: one worker more than processors uses it.
+    Tests with processes of their own wait for most of their time: two workers more than processors use it.
     """
     if any(
         argument.startswith(("-n", "--numprocesses", "--dist", "-x", "--pdb", "--last-failed"))
@@ -52,7 +52,7 @@ def workers(arguments: list[str]) -> list[str]:
         return []
     return [
         "-n",
-        str(min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)),
+        str(min(len(os.sched_getaffinity(0)) + 2, MOST_WORKERS)),
         "--dist",
         "loadfile",
         "--no-loadscope-reorder",

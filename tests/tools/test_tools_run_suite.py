@@ -61,7 +61,7 @@ def test_the_files_that_the_order_names_are_there(request: pytest.FixtureRequest
         assert sum((tests / file).is_file() for file in family) >= 2
 
 
-@pytest.mark.parametrize(("processors", "workers"), [(1, 2), (2, 3), (4, 5), (16, 6)])
+@pytest.mark.parametrize(("processors", "workers"), [(1, 3), (2, 4), (3, 5), (16, 6)])
 def test_one_worker_more_than_processors_takes_files(
     processors: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
