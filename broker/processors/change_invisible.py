@@ -21,6 +21,8 @@ from understudy.store.status import PutRejected
 
 NOTHING = {"invisibleTime": "0", "popTime": "0", "reviveQid": "0"}
 """Header fields when nothing was changed."""
+_SAME_MS = 1_000
+"""A check point that is so much ahead of the clock was made by changes that followed each other at once."""
 
 
 class InvisibleTimeProcessor:
@@ -57,7 +59,7 @@ class InvisibleTimeProcessor:
             if receipt.revive_queue == ORDER_QUEUE:
                 return self._change_in_order(command, group, topic, queue_id, offset, receipt.pop_ms, invisible_ms)
             copies = self._stored.copies()
-            now_ms = self._clock.wall_ms()
+            now_ms = _after(receipt.pop_ms, self._clock.wall_ms())
             point = CheckPoint(topic, group, queue_id, offset, now_ms, invisible_ms, receipt.broker_name, (offset,))
             key = (topic, group, queue_id, receipt.start_offset, receipt.pop_ms, receipt.broker_name)
             ack = Ack(key, (offset,))
@@ -82,6 +84,15 @@ class InvisibleTimeProcessor:
             parts.notify(topic, group, queue_id)
         ext = {"invisibleTime": str(visible_ms - pop_ms), "popTime": str(pop_ms), "reviveQid": str(ORDER_QUEUE)}
         return response(command, ext=ext)
+
+
+def _after(pop_ms: int, now_ms: int) -> int:
+    """Return the pop time of a check point that takes the place of one of *pop_ms*, in milliseconds.
+
+    A time is part of what names a check point. With the same one, the acknowledgement that ends the former would end
+    the new one as well, and its message would be lost; a client may ask within the millisecond in which it popped.
+    """
+    return pop_ms + 1 if 0 <= pop_ms - now_ms < _SAME_MS else now_ms
 
 
 def with_fields(error: CommandError) -> CommandError:

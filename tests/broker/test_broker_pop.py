@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from broker_rig import Peer, code_and_remark, open_rig, properties
@@ -87,6 +88,21 @@ class TestPop:
             assert rig.ask(ACK, ack_header(receipts(again)[0][1])).code == 0
             await rig.broker.world.clock.sleep(180)
             assert rig.ask(POP, pop_header()).code == 210
+
+    async def test_changes_within_the_millisecond_of_the_pop_lose_nothing(self, autojump_clock: MockClock) -> None:
+        async with open_virtual() as rig:
+            prepare(rig)
+            rig.send("T", b"x")
+            ((_, receipt),) = receipts(rig.ask(POP, pop_header(invisibleTime="2000")))
+            first_ms = receipt.pop_ms
+            for more in (1, 2, 3):
+                changed = rig.ask(CHANGE, ack_header(receipt, invisibleTime="500"))
+                assert changed.code == 0
+                assert changed.ext is not None
+                assert int(changed.ext["popTime"]) == first_ms + more
+                receipt = attrs.evolve(receipt, pop_ms=first_ms + more, invisible_ms=500)
+            assert rig.broker.world.clock.wall_ms() == first_ms
+            assert bodies(await until_something(rig)) == [b"x"]
 
     async def test_a_batch_of_acknowledgements(self, autojump_clock: MockClock) -> None:
         async with open_virtual() as rig:
