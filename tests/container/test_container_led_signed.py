@@ -51,16 +51,19 @@ class Cluster:
     client: RemotingClient
     brokers: dict[int, Broker] = attrs.field(factory=dict)
     scopes: dict[int, trio.CancelScope] = attrs.field(factory=dict)
+    ended: dict[int, trio.Event] = attrs.field(factory=dict)
 
     async def run_container(self, number: int, *, task_status: trio.TaskStatus[None]) -> None:
         keys = {"listenPort": "0", "bindAddress": "127.0.0.1", "namesrvAddr": self.name_server, **SECURITY}
         options, _ = ContainerOptions.from_properties(keys)
         container = BrokerContainer(real_world(), options)
+        ended = self.ended[number] = trio.Event()
         with trio.CancelScope() as self.scopes[number]:
             async with trio.open_nursery() as nursery:
                 await nursery.start(container.run)
                 self.brokers[number] = await container.add_broker(self.keys(number))
                 task_status.started()
+        ended.set()
 
     def keys(self, number: int) -> dict[str, str]:
         return {
@@ -160,6 +163,7 @@ async def test_signed_traffic_survives_the_end_of_a_container_over_real_sockets(
         assert (await cluster.send(second, b"unsigned", None)).code == 16
         assert (await cluster.send(second, b"two")).code == 0
         # and the first one comes back as its slave
+        await cluster.ended[1].wait()  # its store is free
         await nursery.start(cluster.run_container, 1)
         await until(lambda: cluster.in_sync(2) is second, JOIN_SECONDS)
         await until(lambda: bodies(cluster.brokers[1]) == [b"one", b"two"], JOIN_SECONDS)
