@@ -221,28 +221,30 @@ def measure_round(sides: Sequence[Cluster], settings: Settings) -> dict[str, Fig
     return figures
 
 
-def measure_sync_flush(side: Cluster, figures: Figures, settings: Settings) -> None:
-    """Starts the side on an empty store with synchronous flush and plays the one step that belongs to it."""
+def started_empty(side: Cluster, what: str, **keys: str) -> bool:
+    """Starts the side on an empty store with settings of its own; returns whether it runs, and says what is missed."""
     shutil.rmtree(side.folder, ignore_errors=True)
     try:
-        side.timed_start(flushDiskType="SYNC_FLUSH")
+        side.timed_start(**keys)
     except LookupError as reason:
-        log(f"{side.name}: synchronous flush not measured: {reason}")
-        return
+        log(f"{side.name}: {what} not measured: {reason}")
+        return False
     time.sleep(SETTLE_S)
+    return True
+
+
+def measure_sync_flush(side: Cluster, figures: Figures, settings: Settings) -> None:
+    """Starts the side on an empty store with synchronous flush and plays the one step that belongs to it."""
+    if not started_empty(side, "synchronous flush", flushDiskType="SYNC_FLUSH"):
+        return
     play(side, sync_flush_step(settings.seconds, settings.warmup, settings.size), figures, settings)
     side.end()
 
 
 def measure_conditions(side: Cluster, figures: Figures, settings: Settings) -> None:
     """Fills an empty side that serves conditions, and has one consumed that a tenth of the messages meet."""
-    shutil.rmtree(side.folder, ignore_errors=True)
-    try:
-        side.timed_start(enablePropertyFilter="true")
-    except LookupError as reason:
-        log(f"{side.name}: consuming by a condition not measured: {reason}")
+    if not started_empty(side, "consuming by a condition", enablePropertyFilter="true"):
         return
-    time.sleep(SETTLE_S)
     fill_step, consume_step = condition_steps(settings.seconds, settings.warmup, settings.size)
     sent = load(*fill_step.arguments, "--namesrv", side.namesrv).get("acked_with_warmup", 0)
     # A send that failed may have taken a number: some of the last messages are left.
