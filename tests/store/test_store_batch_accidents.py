@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from contextlib import nullcontext
 from functools import partial
@@ -11,8 +10,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from store_accidents import befall, with_accidents
 from store_fixtures import HOST, PRODUCER, disk_of, put, running_store, simulated_world, small_config
 from test_store_batch_queues import LIVING, TOPIC, put_inner, read
 
@@ -20,7 +18,7 @@ from understudy.format.batch import encode_batch
 from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
 from understudy.store.batch_queue import UNIT_BYTES
-from understudy.store.config import ASYNC_FLUSH, SYNC_FLUSH
+from understudy.store.config import ASYNC_FLUSH
 from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected
 from understudy.testkit.sim.clock import VirtualClock
@@ -94,10 +92,7 @@ async def check_lives(seed: int, flush: str, accidents: list[str]) -> None:
                 await store.close()
         except* PowerCut:
             pass
-        if accident == "kill":
-            disk.kill_process()
-        elif lost_power:
-            disk.lose_power()
+        befall(disk, accident)
         reopened = await MessageStore.open(world, config(flush_disk_type=ASYNC_FLUSH), HOST, LIVING)
         model.check(reopened, lost_power)
         if chance.random() < 0.5:
@@ -107,12 +102,7 @@ async def check_lives(seed: int, flush: str, accidents: list[str]) -> None:
 
 
 @pytest.mark.covers("R101")
-@settings(max_examples=int(os.environ.get("UNDERSTUDY_EXAMPLES", "60")))
-@given(
-    seed=st.integers(0, 1 << 32),
-    flush=st.sampled_from([SYNC_FLUSH, ASYNC_FLUSH]),
-    accidents=st.lists(st.sampled_from(["power", "cut", "kill", "close"]), min_size=1, max_size=4),
-)
+@with_accidents
 def test_acknowledged_batches_survive(seed: int, flush: str, accidents: list[str]) -> None:
     trio.run(partial(check_lives, seed, flush, accidents), clock=trio.testing.MockClock(autojump_threshold=0))
 

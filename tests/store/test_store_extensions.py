@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from functools import partial
 from pathlib import Path
@@ -11,15 +10,14 @@ import attrs
 import trio
 import trio.testing
 from golden_stores import manifest, opened, read_queue, unpack
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from store_accidents import befall, with_accidents
 
 from understudy.format.java_hash import java_hash
 from understudy.format.properties import find_property, format_properties
 from understudy.format.record import decode_record, decode_records, encode_host
 from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
-from understudy.store.config import ASYNC_FLUSH, SYNC_FLUSH, StoreConfig
+from understudy.store.config import ASYNC_FLUSH, StoreConfig
 from understudy.store.extensions import WantedBits
 from understudy.store.message_store import MessageStore
 from understudy.testkit.sim.clock import VirtualClock
@@ -267,10 +265,7 @@ async def check_lives(seed: int, flush: str, accidents: list[str]) -> None:
                 await store.close()
         except* PowerCut:
             pass
-        if accident == "kill":
-            disk.kill_process()
-        elif accident in ("power", "cut"):
-            disk.lose_power()
+        befall(disk, accident)
         reopened = await open_store(disk)
         assert all_wanted(reopened) == wanted_of(reopened)[0]
         await work(reopened, chance)
@@ -281,12 +276,7 @@ async def check_lives(seed: int, flush: str, accidents: list[str]) -> None:
             disk.kill_process()
 
 
-@settings(max_examples=int(os.environ.get("UNDERSTUDY_EXAMPLES", "60")))
-@given(
-    seed=st.integers(0, 1 << 32),
-    flush=st.sampled_from([SYNC_FLUSH, ASYNC_FLUSH]),
-    accidents=st.lists(st.sampled_from(["power", "cut", "kill", "close"]), min_size=1, max_size=4),
-)
+@with_accidents
 def test_no_wanted_message_is_left_out_after_any_accident(seed: int, flush: str, accidents: list[str]) -> None:
     trio.run(partial(check_lives, seed, flush, accidents), clock=trio.testing.MockClock(autojump_threshold=0))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from functools import partial
 
@@ -11,15 +10,14 @@ import pytest
 import trio
 import trio.testing
 from golden_stores import read_queue
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from store_accidents import befall, with_accidents
 
 from understudy.format.batch import encode_batch
 from understudy.format.properties import format_properties
 from understudy.format.record import decode_record, encode_host
 from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
-from understudy.store.config import ASYNC_FLUSH, SYNC_FLUSH, StoreConfig
+from understudy.store.config import ASYNC_FLUSH, StoreConfig
 from understudy.store.message_store import MessageStore
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import PowerCut, SimDisk
@@ -139,10 +137,7 @@ async def check_lives(seed: int, flush: str, accidents: list[str]) -> None:
                 lost_power = False
         except* PowerCut:
             pass
-        if accident == "kill":
-            disk.kill_process()
-        elif accident in ("power", "cut"):
-            disk.lose_power()
+        befall(disk, accident)
         reopened = await MessageStore.open(world, config(ASYNC_FLUSH), HOST)
         check(reopened, model, lost_power)
         if chance.random() < 0.5:
@@ -152,11 +147,6 @@ async def check_lives(seed: int, flush: str, accidents: list[str]) -> None:
 
 
 @pytest.mark.covers("R101")
-@settings(max_examples=int(os.environ.get("UNDERSTUDY_EXAMPLES", "60")))
-@given(
-    seed=st.integers(0, 1 << 32),
-    flush=st.sampled_from([SYNC_FLUSH, ASYNC_FLUSH]),
-    accidents=st.lists(st.sampled_from(["power", "cut", "kill", "close"]), min_size=1, max_size=4),
-)
+@with_accidents
 def test_acknowledged_messages_survive_and_damage_is_never_served(seed: int, flush: str, accidents: list[str]) -> None:
     trio.run(partial(check_lives, seed, flush, accidents), clock=trio.testing.MockClock(autojump_threshold=0))
