@@ -176,24 +176,31 @@ func orderly(topic, group string) (string, error) {
 	return "30 in order", nil
 }
 
-func delay(topic, group string) (string, error) {
+// underway returns a producer and a consumer of a group that has got its first message.
+func underway(topic, group string) (rocketmq.Producer, rocketmq.PushConsumer, *seen, error) {
+	s := &seen{}
 	p, err := newProducer(group + "p")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := send(p, primitive.NewMessage(topic, []byte("now"))); err != nil {
+		return nil, nil, nil, err
+	}
+	c, err := consume(group, topic, false, s)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	err = await("the first message", 30*time.Second, func() bool { return s.count() >= 1 })
+	return p, c, s, err
+}
+
+func delay(topic, group string) (string, error) {
+	p, c, s, err := underway(topic, group)
 	if err != nil {
 		return "", err
 	}
 	defer p.Shutdown()
-	s := &seen{}
-	if err := send(p, primitive.NewMessage(topic, []byte("now"))); err != nil {
-		return "", err
-	}
-	c, err := consume(group, topic, false, s)
-	if err != nil {
-		return "", err
-	}
 	defer c.Shutdown()
-	if err := await("the first message", 30*time.Second, func() bool { return s.count() >= 1 }); err != nil {
-		return "", err
-	}
 	m := primitive.NewMessage(topic, []byte("later"))
 	m.WithDelayTimeLevel(2) // 5 s
 	start := time.Now()
@@ -212,23 +219,12 @@ func delay(topic, group string) (string, error) {
 
 // timer sends a message by each of the three properties and compares when they come with when they are due.
 func timer(topic, group string) (string, error) {
-	p, err := newProducer(group + "p")
+	p, c, s, err := underway(topic, group)
 	if err != nil {
 		return "", err
 	}
 	defer p.Shutdown()
-	s := &seen{}
-	if err := send(p, primitive.NewMessage(topic, []byte("now"))); err != nil {
-		return "", err
-	}
-	c, err := consume(group, topic, false, s)
-	if err != nil {
-		return "", err
-	}
 	defer c.Shutdown()
-	if err := await("the first message", 30*time.Second, func() bool { return s.count() >= 1 }); err != nil {
-		return "", err
-	}
 	due := map[string]time.Time{}
 	for _, kind := range []struct {
 		property, value string
