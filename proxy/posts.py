@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import trio
+
 from understudy.mqclient.session import Session
 from understudy.proxy.brokers import BrokerGoneError
 from understudy.proxy.core.statuses import ProxyError
@@ -16,6 +18,8 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.errors import ConnectionLostError
 from understudy.runtime.signal import Signal
 
+_AT_ONCE = 64
+"""Rows that end in one turn of the event loop."""
 _LOOK_SECONDS = 0.1
 """A row waits so much longer at most than it was to."""
 
@@ -104,6 +108,9 @@ class Posts:
                 await self._came.wait()
             await self._clock.sleep(_LOOK_SECONDS)
             now = self._clock.monotonic()
-            for row in [each for each in self._rows if each.until <= now]:
-                if row in self._rows:  # to tell one may end others
-                    row.expires()
+            late = [each for each in self._rows if each.until <= now]
+            for first in range(0, len(late), _AT_ONCE):
+                for row in late[first : first + _AT_ONCE]:
+                    if row in self._rows:  # to tell one may end others
+                        row.expires()
+                await trio.lowlevel.checkpoint()

@@ -204,9 +204,9 @@ class Connection:
             raise ConnectionLostError(self.address, f"connection to {self.address} is closed: {self.close_reason}")
         if self.sign is not None:
             self.sign(command)
-        opaque = command.opaque or 0
+        opaque, frame = command.opaque or 0, encode(command)
         self._asked[opaque] = answered
-        self.write(encode(command))
+        self.write(frame)
 
         def withdraw() -> None:
             self._asked.pop(opaque, None)

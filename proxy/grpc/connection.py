@@ -74,7 +74,7 @@ class GrpcConnection:
         self._protocol = ServerProtocol(limits, self)
         self._calls: dict[int, Call] = {}
         self._writing = Writing(self._protocol, self._outbox, shared.later)
-        self._window = Signal()
+        self._call_ended = Signal()
         self._nursery: trio.Nursery | None = None
         self._receiving = trio.CancelScope()
         self._stopping = self._ended = False
@@ -221,7 +221,7 @@ class GrpcConnection:
                 self._end(call, StatusCode.UNAVAILABLE, "the server stops; call again, at another one")
         with self.clock.move_on_after(self._limits.drain_seconds):
             while self._calls:
-                await self._window.wait()
+                await self._call_ended.wait()
             self._writing.flush()
             await self._outbox.wait_drained()
 
@@ -237,20 +237,25 @@ class GrpcConnection:
     def on_settings(self) -> None:
         """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
         self.on_control(self._limits.settings_frames)
-        self._window.set()
+        self._writing.wake_all()
 
     def on_room(self, stream_id: int) -> None:
-        """Wake those who wait for room, unless all of many do and there is next to none."""
-        if stream_id or len(self._calls) <= _FEW_CALLS or self._protocol.window >= _SOME_ROOM_BYTES:
-            self._window.set()
+        """Wake who waits for room on the stream, or all who do unless they are many and there is next to none."""
+        if stream_id:
+            self._writing.wake(stream_id)
+        elif len(self._calls) <= _FEW_CALLS or self._protocol.window >= _SOME_ROOM_BYTES:
+            self._writing.wake_all()
 
     def on_pong(self) -> None:
         """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
         self._life.pong()
 
     def on_goodbye(self) -> None:
-        """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
-        self._closing = self._closing or "closed by the client"
+        """See there; calls that are open go on, but for those without end."""
+        for call in [each for each in self._calls.values() if each.method.endless]:
+            self._end(call, StatusCode.OK, "")
+        if not self._calls:
+            self._closing = self._closing or "closed by the client"
 
     def on_reset(self, stream_id: int) -> None:
         """See :class:`~understudy.proxy.grpc.protocol.Receiver`."""
@@ -376,14 +381,15 @@ class GrpcConnection:
         if size := call.unacknowledged_bytes:
             self._writing.give_back(size, call.stream_id)
         self._life.last_call = self.clock.monotonic()
-        self._window.set()  # who waits for a window or for the last call
+        self._call_ended.set()
+        self._writing.wake(call.stream_id)
         call.stop()
 
     # --- what goes ---------------------------------------------------------------------------------------------
 
     async def send_message(self, call: Call, message: bytes, *, more: bool) -> None:
         """Send one message of *call*, see :meth:`Call.send`."""
-        await self._writing.message(call, framed(message), self._window)
+        await self._writing.message(call, framed(message))
         self._control.earn()
         if not more:
             self._writing.flush_later()

@@ -4,6 +4,9 @@ The laws:
 
 * What a client sends is read whole: its table, its Huffman codes, its changes of the table's size. A field of the table
   is text already: a client's later requests name nearly all of their fields by number.
+* Fields that no request may have are refused (RFC 9113, 8.2 and 8.3): names in upper case, those of one connection,
+  line ends in a value, pseudo-fields that are unknown, come twice or come late. A length of the content is not
+  compared with it: messages carry their own.
 * What is sent never enters a table, so that the blocks of all answers are the same bytes and can be made once. The
   client's table is therefore made empty at the first block; nothing that it says of its size matters after that.
 """
@@ -12,6 +15,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+
+from understudy.proxy.grpc.frames import ErrorCode
 
 TABLE_BYTES = 4096
 """Size of the table that a client may fill: the protocol's own, nothing else is ever said of it."""
@@ -40,6 +45,8 @@ _STATIC = (
     ("strict-transport-security", ""), ("transfer-encoding", ""), ("user-agent", ""), ("vary", ""), ("via", ""),
     ("www-authenticate", ""),
 )  # fmt: skip
+_PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
+_OF_CONNECTIONS = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
 _Field = tuple[str, str, int, int]
 """Name, value, what the field counts, and the bytes of its name: not those of the text where that had wrong ones."""
 _FIRST: tuple[_Field, ...] = (
@@ -51,11 +58,21 @@ _OWN = len(_FIRST)
 
 
 class FieldsError(ValueError):
-    """Bytes that are no header fields; the message says why."""
+    """Bytes that are no header fields; the message says why, and the code says it to the client."""
+
+    code = ErrorCode.COMPRESSION_ERROR
 
 
-class TooManyFieldsError(ValueError):
+class TooManyFieldsError(FieldsError):
     """More header fields than are allowed."""
+
+    code = ErrorCode.ENHANCE_YOUR_CALM
+
+
+class WrongFieldsError(FieldsError):
+    """Fields that can be read, and that no request may have; the message says which."""
+
+    code = ErrorCode.PROTOCOL_ERROR
 
 
 class FieldsReader:
@@ -79,6 +96,7 @@ class FieldsReader:
         Raises:
             FieldsError: it is damaged; nothing that follows on the connection can be read.
             TooManyFieldsError: the list is longer than is allowed.
+            WrongFieldsError: no request may have one of them.
         """
         try:
             return self._read(block)
@@ -87,7 +105,7 @@ class FieldsReader:
 
     def _read(self, block: bytes) -> dict[str, str]:
         found: dict[str, str] = {}
-        table, at, end, left, resized = self._table, 0, len(block), self._most, 0
+        table, at, end, left, resized, regular = self._table, 0, len(block), self._most, 0, False
         while at < end:
             first = block[at]
             at += 1
@@ -115,8 +133,12 @@ class FieldsReader:
                 else:
                     data, at = _text(block, at)
                     name, name_size = data.decode("utf-8", "replace"), len(data)
+                    if not data or data != data.lower():
+                        raise WrongFieldsError(f"{name[:64]!r} is no name of a header field")
                 data, at = _text(block, at)
                 value, size = data.decode("utf-8", "replace"), name_size + len(data) + FIELD_BYTES
+                if b"\n" in data or b"\r" in data or b"\0" in data:
+                    raise WrongFieldsError(f"a line end in header field {name[:64]}")
                 if adds:
                     self._used += size
                     table.appendleft((name, value, size, name_size))
@@ -125,6 +147,13 @@ class FieldsReader:
             left -= size
             if left < 0:
                 raise TooManyFieldsError(f"header fields of more than {self._most} bytes")
+            if name[0] == ":":
+                if regular or name in found or name not in _PSEUDO:
+                    raise WrongFieldsError(f"{name[:64]} is unknown, comes twice or too late")
+            elif name in _OF_CONNECTIONS:
+                raise WrongFieldsError(f"{name} is for one connection of HTTP/1.1")
+            else:
+                regular = True
             found[name] = value
         return found
 

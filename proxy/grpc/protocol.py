@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from understudy.proxy.grpc import frames
-from understudy.proxy.grpc.fields import FieldsError, FieldsReader, TooManyFieldsError
+from understudy.proxy.grpc.fields import FieldsError, FieldsReader
 from understudy.proxy.grpc.frames import ErrorCode, FrameType, Setting
 from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.streams import Stream, Streams
@@ -22,6 +22,7 @@ _END_STREAM, _END_HEADERS, _PADDED, _PRIORITY = 0x01, 0x04, 0x08, 0x20
 _DATA, _HEADERS = int(FrameType.DATA), int(FrameType.HEADERS)
 _LARGEST_WINDOW = frames.LARGEST_WINDOW_BYTES
 _MOST_HEADER_FRAMES = 64
+_OF_REQUESTS = {":method", ":scheme", ":path"}
 
 
 class ProtocolError(Exception):
@@ -231,12 +232,12 @@ class ServerProtocol(Streams):
         try:
             fields = self._reader.read(block)
         except FieldsError as error:
-            raise ProtocolError(ErrorCode.COMPRESSION_ERROR, str(error)) from None
-        except TooManyFieldsError as error:
-            raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, str(error)) from None
+            raise ProtocolError(error.code, str(error)) from None
         if stream_id <= self._highest:
-            self._on_trailers(stream_id, ended)
+            self._on_trailers(stream_id, fields, ended)
             return
+        if not fields.keys() >= _OF_REQUESTS:
+            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "a request without method, scheme or path")
         if len(self._streams) >= self._limits.calls:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, f"more than {self._limits.calls} streams at a time")
         self._highest = stream_id
@@ -245,10 +246,12 @@ class ServerProtocol(Streams):
         if ended and stream_id in self._streams:
             self._receiver.on_end(stream_id)
 
-    def _on_trailers(self, stream_id: int, ended: bool) -> None:
+    def _on_trailers(self, stream_id: int, fields: dict[str, str], ended: bool) -> None:
         stream = self._stream(stream_id)
         if not ended:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "header fields in the middle of a stream")
+        if fields and next(iter(fields))[0] == ":":  # such fields come first
+            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "the fields behind a request are those of a request")
         if stream is None:
             self._left.pop(stream_id, None)
             self._receiver.on_control()
@@ -307,6 +310,8 @@ class ServerProtocol(Streams):
         window = self._client_window
         for number, value in frames.settings_in(content):
             if number == Setting.INITIAL_WINDOW_SIZE:
+                if value > _LARGEST_WINDOW:
+                    raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, f"windows of {value} bytes")
                 window = value  # a frame may say it three thousand times, and each time concerns all streams
             elif number == Setting.MAX_FRAME_SIZE:
                 if not frames.LARGEST_FRAME_BYTES <= value < 1 << 24:
@@ -319,8 +324,6 @@ class ServerProtocol(Streams):
         self._receiver.on_settings()
 
     def _resize_windows(self, size: int) -> None:
-        if size > _LARGEST_WINDOW:
-            raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, f"windows of {size} bytes")
         more, self._client_window = size - self._client_window, size
         for stream in self._streams.values() if more else ():
             stream.window += more
@@ -336,9 +339,7 @@ class ServerProtocol(Streams):
         if not stream_id:
             self.window += more
             if self.window > _LARGEST_WINDOW:
-                raise ProtocolError(
-                    ErrorCode.FLOW_CONTROL_ERROR, "the window of the connection grows beyond all bounds"
-                )
+                raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window grows beyond all bounds")
         elif (stream := self._streams.get(stream_id)) is not None:
             stream.window += more
             if stream.window > _LARGEST_WINDOW:

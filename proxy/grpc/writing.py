@@ -54,6 +54,7 @@ class Writing:
         self._outbox = outbox
         self._later = later
         self._is_due = False
+        self._rooms: dict[int, Signal] = {}  # of streams whose answer waits for room
         self.corked = False
 
     def flush(self) -> None:
@@ -80,13 +81,12 @@ class Writing:
         """Make a frame of *data* from *at* on; return its bytes, 0 where its client has no room."""
         return self._streams.send_data(stream_id, data, at)
 
-    async def message(self, call: Call, data: bytes, window: Signal) -> None:
+    async def message(self, call: Call, data: bytes) -> None:
         """Send *data* of a call, in frames, as its client has room for them.
 
         Args:
             call: that is answered.
             data: a message with its length before it.
-            window: told when there may be more room.
 
         Raises:
             trio.BrokenResourceError: the client has ended the call.
@@ -100,7 +100,25 @@ class Writing:
             at += sent
             if not sent:
                 self.flush()
-                await (self._outbox.wait_drained() if self._outbox.choked else window.wait())
+                await (self._outbox.wait_drained() if self._outbox.choked else self._room(call.stream_id))
+
+    async def _room(self, stream_id: int) -> None:
+        """Wait until there may be more room for an answer; one task at a time waits for that of a stream."""
+        room = self._rooms[stream_id] = Signal()
+        try:
+            await room.wait()
+        finally:
+            del self._rooms[stream_id]
+
+    def wake(self, stream_id: int) -> None:
+        """Have a stream's answer look whether there is room: there may be, or its call has ended."""
+        if (room := self._rooms.get(stream_id)) is not None:
+            room.set()
+
+    def wake_all(self) -> None:
+        """Have every answer look that waits for room."""
+        for room in self._rooms.values():
+            room.set()
 
     def whole(self, call: Call, data: bytes) -> bool:
         """Send all of *data* of a call at once; False where there is no room for it now, and nothing is sent."""

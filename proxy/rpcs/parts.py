@@ -79,9 +79,10 @@ class Begun(Generic[Response]):
     Attributes:
         caller: as given.
         until: monotonic seconds until which a broker is waited for.
+        is_hurried: its client waits for a shorter time than a broker is given.
     """
 
-    __slots__ = ("_call", "_ended", "_response_type", "_rpc", "caller", "until")
+    __slots__ = ("_call", "_ended", "_response_type", "_rpc", "caller", "is_hurried", "until")
 
     def __init__(
         self, parts: Parts, rpc: str, call: Call, caller: Caller, response_type: Callable[..., Response]
@@ -92,6 +93,7 @@ class Begun(Generic[Response]):
         self._response_type = response_type
         self.caller = caller
         until, deadline = parts.clock.monotonic() + CALL_MS / 1000, call.deadline
+        self.is_hurried = deadline is not None and deadline < until
         self.until = until if deadline is None else min(until, deadline)
 
     def answer(self, make: Callable[[], Response]) -> None:

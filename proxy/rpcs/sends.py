@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import trio
+
 from understudy.format.recall_handle import decode_handle
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.queue import MessageQueue
@@ -93,6 +95,9 @@ class Sends:
                 if outcome.code not in PERHAPS_REPLACED:
                     begun.answer(partial(send_answer, out, outcome, queue.broker_name))
                     return
+            elif begun.is_hurried and not isinstance(outcome, BrokerGoneError):
+                begun.go_on(partial(_fail, outcome))  # that its client waits for less says nothing of the broker
+                return
             begun.go_on(partial(self._send, out, route, (queue, outcome)))
 
         if address is None or not parts.posts.post(address, command, begun.until, answered):
@@ -207,3 +212,8 @@ class Sends:
         parts, code = self._parts, RequestCode.RECALL_MESSAGE
         answer = await call_holder(parts.brokers, parts.clock, broker_name, topic, code, ext, again=True)
         return v2.RecallMessageResponse(status=ok(), message_id=(answer.ext or {}).get("msgId") or "")
+
+
+async def _fail(error: ProxyError) -> v2.SendMessageResponse:
+    await trio.lowlevel.checkpoint()  # a call whose time is over ends here
+    raise error

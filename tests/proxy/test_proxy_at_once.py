@@ -12,6 +12,7 @@ from proxy_rig import GROUP, QUEUES, Rig, message, play
 
 from understudy.proxy.grpc.call import Call, Handler
 from understudy.proxy.grpc.connection import GrpcConnection
+from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.status import StatusCode
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.remoting.connection import Connection
@@ -204,3 +205,57 @@ def test_a_message_that_is_kept_for_its_client_and_cannot_be_acknowledged_is_kep
         assert 0 == len(renewals)
 
     play(test)
+
+
+def test_what_is_sent_to_two_brokers_at_once_leaves_to_both() -> None:
+    async def test(rig: Rig) -> None:
+        for number in range(2 * QUEUES):  # both are connected
+            assert v2.OK == (await rig.user.send(message("Normal", message_id=f"m{number}"))).status.code
+        client, flush = rig.user.connection, rig.user.connection.flush
+
+        async def later() -> None:
+            """Keep what is said."""
+
+        client.flush = later  # type: ignore[method-assign]
+        streams = [await rig.user.begin("SendMessage", send_request(number)) for number in range(4 * QUEUES)]
+        client.flush = flush  # type: ignore[method-assign]
+        begin = trio.current_time()
+        await flush()
+        for stream in streams:
+            assert v2.OK == (await ended(rig, stream)).status.code
+        assert trio.current_time() - begin < 1
+
+    play(test, brokers=2)
+
+
+def test_a_client_that_pings_with_each_answer_stays_whose_sends_take_no_tasks() -> None:
+    async def test(rig: Rig) -> None:
+        client = rig.user.connection
+        for _ in range(GrpcLimits().control_frames + 100):
+            stream = await rig.user.begin("SendMessage", send_request())
+            client.h2.ping(b"12345678")
+            await client.flush()
+            await ended(rig, stream)
+        assert not client.closed
+
+    play(test)
+
+
+def test_a_client_that_waits_for_less_than_a_broker_is_given_makes_nobody_avoid_the_broker() -> None:
+    async def test(rig: Rig) -> None:
+        for number in range(2 * QUEUES):
+            assert v2.OK == (await rig.user.send(message("Normal", message_id=f"m{number}"))).status.code
+        rig.cluster.freeze("c1")
+        hurried = [await rig.user.begin("SendMessage", send_request(number), timeout="10m") for number in range(4)]
+        for stream in hurried:
+            await rig.user.connection.wait(stream)
+        rig.cluster.unfreeze("c1")
+        for number in range(2 * QUEUES):
+            assert v2.OK == (await rig.user.send(message("Normal", message_id=f"n{number}"))).status.code
+        counts = []
+        for index in (1, 2):
+            (broker,) = rig.cluster.brokers(f"c{index}").values()
+            counts.append(sum(broker.store.max_queue_offset("Normal", queue) for queue in range(QUEUES)))
+        assert abs(counts[0] - counts[1]) <= 4
+
+    play(test, brokers=2)

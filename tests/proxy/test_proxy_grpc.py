@@ -10,6 +10,7 @@ import trio
 from grpc_client import GrpcClient, open_client
 from grpc_rig import LIMITS, Rig, play
 from h2.errors import ErrorCodes
+from hyperframe.frame import GoAwayFrame
 
 from understudy.proxy.grpc.status import StatusCode
 
@@ -192,11 +193,14 @@ def test_answers_for_a_client_that_gives_no_window_back_wait_without_memory_for_
     play(test, reads=False)
 
 
-@pytest.mark.parametrize("flood", ["pings", "resets", "settings", "priorities"])
+@pytest.mark.parametrize("flood", ["pings", "resets", "settings", "priorities", "empty data"])
 def test_a_flood_of_control_frames_ends_the_connection(flood: str) -> None:
     async def test(rig: Rig, client: GrpcClient) -> None:
+        stream = await client.begin("/t/Deaf")
         for _ in range(40):
-            if flood == "pings":
+            if flood == "empty data":
+                client.h2.send_data(stream.number, b"")
+            elif flood == "pings":
                 client.h2.ping(b"12345678")
             elif flood == "settings":
                 client.h2.update_settings({4: 65535})
@@ -226,6 +230,18 @@ def test_a_client_that_pings_with_each_answer_stays_though_its_calls_have_priori
         assert not client.closed
 
     play(test, attrs.evolve(LIMITS, control_frames=20))
+
+
+def test_what_nobody_has_read_of_calls_that_were_cancelled_takes_no_window() -> None:
+    async def test(rig: Rig, client: GrpcClient) -> None:
+        for _ in range(10):
+            stream = await client.begin("/t/Deaf")
+            for _ in range(LIMITS.unread_messages + 4):
+                await client.send(stream, bytes(15_000))
+            await client.cancel(stream)
+        assert [b"x"] == (await client.call("/t/Echo", b"x")).messages
+
+    play(test)
 
 
 def test_header_fields_above_the_limit_end_the_connection() -> None:
@@ -300,5 +316,29 @@ def test_a_stop_says_goodbye_ends_what_is_endless_and_lets_calls_under_way_end()
         await client.wait(stream)
         assert ([b"s"], 0, [0]) == (stream.messages, stream.status, client.goodbyes)
         await client.until(lambda: client.closed)
+
+    play(test)
+
+
+def test_a_client_that_says_goodbye_gets_the_answers_of_its_calls_and_its_endless_ones_end() -> None:
+    async def test(rig: Rig, client: GrpcClient) -> None:
+        endless, stream = await client.begin("/t/Both"), await client.begin("/t/Slow")
+        await client.send(stream, b"s", end=True)
+        await trio.sleep(0.1)
+        await client.stream.send_all(GoAwayFrame(0).serialize())  # h2 has it that nothing comes after one
+        await client.wait(endless)
+        await client.wait(stream)
+        assert (0, [b"s"], 0) == (endless.status, stream.messages, stream.status)
+
+    play(test)
+
+
+def test_a_client_that_says_goodbye_and_has_no_calls_is_let_go() -> None:
+    async def test(rig: Rig, client: GrpcClient) -> None:
+        assert [b"x"] == (await client.call("/t/Echo", b"x")).messages
+        begin = rig.world.clock.monotonic()
+        await client.stream.send_all(GoAwayFrame(0).serialize())
+        await client.until(lambda: client.closed)
+        assert rig.world.clock.monotonic() - begin < 1
 
     play(test)

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from http2_rig import HELLO, Told, data_frame, frames_in, headers, receive, talking
+from http2_rig import FIELDS, HELLO, Told, data_frame, frames_in, headers, receive, talking
 from hyperframe.frame import (
     ContinuationFrame,
     DataFrame,
@@ -82,6 +82,14 @@ BROKEN: list[tuple[str, bytes, ErrorCode]] = [
     ("a stream that was passed by", HELLO + headers(5) + headers(3), ErrorCode.STREAM_CLOSED),
     ("a stream that ended", HELLO + DONE + DONE, ErrorCode.STREAM_CLOSED),
     ("header fields in the middle", HELLO + OPEN + OPEN, ErrorCode.PROTOCOL_ERROR),
+    ("data behind the fields at the end", HELLO + OPEN + headers(fields=[("x", "y")]) + data_frame(1, b"x"),
+     ErrorCode.STREAM_CLOSED),
+    ("a path behind a request", HELLO + OPEN + headers(fields=[(":path", "/")]), ErrorCode.PROTOCOL_ERROR),
+    ("a request without a path", HELLO + headers(fields=[(":method", "POST"), (":scheme", "http")]),
+     ErrorCode.PROTOCOL_ERROR),
+    ("a name in upper case", HELLO + headers(fields=[*FIELDS, ("X-A", "b")]), ErrorCode.PROTOCOL_ERROR),
+    ("a large window before a good one", HELLO + sized(SettingsFrame, 0, struct.pack(">HLHL", 4, 1 << 31, 4, 65_535)),
+     ErrorCode.FLOW_CONTROL_ERROR),
     ("a priority that is cut in header fields", HELLO + sized(HeadersFrame, 1, bytes(4), 0x24),
      ErrorCode.FRAME_SIZE_ERROR),
     ("a continuation of nothing", HELLO + sized(ContinuationFrame, 1, b""), ErrorCode.PROTOCOL_ERROR),
@@ -127,6 +135,27 @@ def test_data_beyond_the_windows_ends_the_connection() -> None:
         with pytest.raises(ProtocolError) as raised:
             receive(server, data_frame(1, b"x"))
         assert ErrorCode.FLOW_CONTROL_ERROR == raised.value.code
+
+
+def test_data_beyond_the_window_of_a_stream_ends_the_connection_though_that_of_the_connection_has_room() -> None:
+    server, _ = talking(GrpcLimits(window_bytes=100_000))
+    receive(server, headers(1, end=False) + headers(3, end=False))
+    for stream in (1, 3):
+        receive(server, data_frame(stream, bytes(16_000)) * 2)
+        server.give_back(32_000, stream)  # too little to be told for each, enough for both
+    with pytest.raises(ProtocolError, match="window of the stream"):
+        receive(server, data_frame(1, bytes(16_000)) * 5)
+
+
+def test_what_comes_on_streams_that_were_left_is_given_back() -> None:
+    server, _ = talking(GrpcLimits(window_bytes=100_000))
+    for stream in range(1, 41, 2):
+        receive(server, headers(stream, end=False))
+        server.send_fields(stream, http2.GOOD_END, end=True)
+        receive(server, data_frame(stream, bytes(16_000), end=True))
+    assert 20 * 16_000 - 50_000 <= sum(
+        frame.window_increment for frame in frames_in(server.take()) if isinstance(frame, WindowUpdateFrame)
+    )
 
 
 def test_very_many_settings_of_a_window_in_one_frame_count_as_one() -> None:
