@@ -259,3 +259,20 @@ def test_a_client_that_waits_for_less_than_a_broker_is_given_makes_nobody_avoid_
         assert abs(counts[0] - counts[1]) <= 4
 
     play(test, brokers=2)
+
+
+def test_an_answer_waits_while_its_client_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def drained(self: Outbox) -> None:
+        await trio.sleep(0.5)
+
+    async def test(rig: Rig) -> None:
+        assert v2.OK == (await rig.user.send(message("Normal"))).status.code
+        with monkeypatch.context() as patched:
+            patched.setattr(Outbox, "choked", property(lambda self: True))
+            patched.setattr(Outbox, "wait_drained", drained)
+            stream = await rig.user.begin("SendMessage", send_request())
+            await trio.sleep(2)
+            assert not stream.ended
+        assert v2.OK == (await ended(rig, stream)).status.code
+
+    play(test)

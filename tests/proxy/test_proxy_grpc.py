@@ -234,7 +234,7 @@ def test_a_client_that_pings_with_each_answer_stays_though_its_calls_have_priori
 
 def test_what_nobody_has_read_of_calls_that_were_cancelled_takes_no_window() -> None:
     async def test(rig: Rig, client: GrpcClient) -> None:
-        for _ in range(10):
+        for _ in range(40):
             stream = await client.begin("/t/Deaf")
             for _ in range(LIMITS.unread_messages + 4):
                 await client.send(stream, bytes(15_000))
