@@ -376,10 +376,13 @@ class Broker:
         for topic in self.store.learn_deletions(deletions):
             self.wake_topic(topic)
 
-    def answer_woken(self) -> None:
-        """Answer the pulls and pops that messages woke, before the answers to their senders."""
+    def end_requests(self) -> None:
+        """Finish what the requests of one receive began: pulls and pops that messages woke are answered before their
+        senders, and acknowledgements are stored."""
         self.hold.answer_ready()
         self.pops.hold.answer_ready()
+        if self.pops.gathered.connection is not None:
+            self.pops.gathered.settle()
 
     def wake_topic(self, topic: str) -> None:
         """Answer who waits for messages of *topic* now."""

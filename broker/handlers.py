@@ -99,7 +99,7 @@ def register_handlers(broker: Broker) -> None:
         LaneLimits(config.load_balance_processor_thread_pool_nums, config.load_balance_thread_pool_queue_capacity),
     )
     server.on_close += [broker.members.closed, broker.pops.hold.drop]
-    server.handed_on = broker.answer_woken
+    server.handed_on = broker.end_requests
     server.answered = broker.send.end_receive
     if broker.fast_server is not None:
         server.copy_to(broker.fast_server, without=PULL_CODES)

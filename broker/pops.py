@@ -57,6 +57,7 @@ class Pops:
         acting: what is handed out for a master that is away.
         log: check points and acknowledgements.
         hold: pops that wait.
+        gathered: acknowledgements of the receive that is being handed on.
         moving: what pops and acknowledgements change.
         queues: the revive topic.
         revive: brings messages back.
@@ -109,7 +110,9 @@ class Pops:
         )
         self._pop = PopProcessor(pops)
         self._questions = PopQuestions(QuestionParts(broker.node, admission, store, state, self.hold))
-        self._others = AckProcessor(acks), InvisibleTimeProcessor(acks)
+        acknowledgements = AckProcessor(acks)
+        self.gathered = acknowledgements.gathered
+        self._others = acknowledgements, InvisibleTimeProcessor(acks)
         self.hold.answer = self._again
 
     def register(self, server: RemotingServer) -> None:

@@ -126,6 +126,11 @@ class Connection:
             parts = (frame,) if isinstance(frame, (bytes, bytearray, memoryview)) else frame
             self._outbox.send(parts, sum(map(len, parts)))
 
+    @property
+    def receiving(self) -> bool:
+        """Whether requests of one receive are being handed on just now, or what is written is held."""
+        return self._cork is not None
+
     def hold(self) -> bool:
         """Keep what is written until :meth:`release` sends all of it at once; nothing may be awaited between the two.
 

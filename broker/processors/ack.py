@@ -17,6 +17,7 @@ from understudy.broker.pop.order import UNKNOWN
 from understudy.broker.pop.revive_log import MOST_MESSAGES, Ack, offsets_of_bits
 from understudy.broker.pop.state import PopState
 from understudy.broker.pop.waiting import ANY_QUEUE, PopHold
+from understudy.broker.processors.gathered_acks import GatheredAcks
 from understudy.broker.processors.pop import KIND
 from understudy.broker.processors.pop_admission import PopAdmission
 from understudy.broker.processors.stored_answer import StoredAnswers
@@ -111,12 +112,17 @@ def receipt_of(text: str) -> Receipt:
 
 
 class AckProcessor:
-    """Handlers of the acknowledgement codes of one broker."""
+    """Handlers of the acknowledgement codes of one broker.
+
+    Attributes:
+        gathered: what came in the receive that is being handed on; to be settled at its end.
+    """
 
     def __init__(self, parts: AckParts) -> None:
         self._parts = parts
         self._admission, self._store, self._stored = parts.admission, parts.store, parts.stored
         self._offsets, self._orders = parts.state.offsets, parts.state.orders
+        self.gathered = GatheredAcks(parts.write, parts.stored)
         self._large_batches: Lane | None = None  # until the codes are registered
 
     def register(self, server: RemotingServer) -> None:
@@ -126,12 +132,13 @@ class AckProcessor:
         server.register(RequestCode.BATCH_ACK_MESSAGE, self.ack_batch)
 
     def ack(self, connection: Connection, command: Command) -> Answer:
-        """Take one acknowledgement."""
+        """Take one acknowledgement; see :class:`GatheredAcks`."""
         parts = self._parts
         group, topic = required(command, "consumerGroup"), required(command, "topic")
         queue_id, offset = required_int(command, "queueId"), required_int(command, "offset")
         text = required(command, "extraInfo")
-        self._admission.check_place(connection, topic, queue_id)
+        if not self.gathered.knows(connection, topic, queue_id):
+            self._admission.check_place(connection, topic, queue_id)
         low, high = self._store.min_queue_offset(topic, queue_id), self._store.max_queue_offset(topic, queue_id)
         if not low <= offset <= high:
             remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
@@ -141,8 +148,11 @@ class AckProcessor:
         if receipt.revive_queue == ORDER_QUEUE:
             self._ack_in_order(connection, group, topic, queue_id, offset, receipt.pop_ms)
             return response(command)
-        copies = self._stored.copies()
         key = (topic, group, queue_id, receipt.start_offset, receipt.pop_ms, receipt.broker_name)
+        if connection.receiving:
+            self.gathered.add(connection, command, (key, receipt.revive_queue, receipt.revive_ms), offset)
+            return None
+        copies = self._stored.copies()
         end = parts.write(Ack(key, (offset,)), receipt.revive_queue, receipt.revive_ms)
         return self._stored.answer(connection, command, response(command), end, copies)
 

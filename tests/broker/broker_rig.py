@@ -71,7 +71,7 @@ class Peer:
         self.address = f"{host}:{port}"
         self.state: dict[str, object] = {}
         self.alive = True
-        self.choked = False
+        self.choked = self.receiving = False
         self.received: list[Command] = []
         self.replies: dict[int, Command] = {}
         self.arrival = Signal()
@@ -142,10 +142,18 @@ class Rig:
         for name, value in more.items():
             setattr(command, name, value)
         (decoded,) = FrameReader().feed(encode(command))
+        peer.receiving = True
         self.broker.server.dispatch(cast(Connection, peer), decoded)
         if not more_follow:
-            self.broker.send.end_receive()
+            self.end_receive(peer)
         return command
+
+    def end_receive(self, peer: Peer | None = None) -> None:
+        """End the receive of *peer*, as a connection does."""
+        assert self.broker.server.handed_on is not None
+        self.broker.server.handed_on()
+        (peer or self.peer).receiving = False
+        self.broker.send.end_receive()
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", **more: Any) -> Command:
         """Hand a request to the broker; return the answer it gave at once."""

@@ -37,7 +37,7 @@ LATER = {"TopicCounters.add", "index_hashes", "_unique_hash", "index_hash", "Ind
 
 RECEIVE = {
     "SendProcessor.begin_receive",
-    "Broker.answer_woken",
+    "Broker.end_requests",
     "PullHold.answer_ready",
     "SendProcessor.end_receive",
     "BrokerStatistics.put_took",
