@@ -31,6 +31,7 @@ def delivered_before(parts: EscapeParts, message: InnerMessage, acting_since_ms:
     for found in parts.store.query(message.topic, key, _SAME_MESSAGES, 0, _ANY_TIME_MS).records:
         for record in decode_records(found):
             same = record.properties.get(_UNIQUE_KEY) == key and record.topic == message.topic
-            if same and record.reconsume_times == message.reconsume_times and record.born_ms == message.born_ms:
+            alike = record.reconsume_times == message.reconsume_times and record.born_ms == message.born_ms
+            if same and alike and record.body == message.body:  # batches of acknowledgements of one pop have one key
                 return True
     return False

@@ -191,10 +191,11 @@ class TestLongPolling:
             held = rig.tell(11, pull_header("T", 0, 4, sysFlag="6", suspendTimeoutMillis="15000"))
             assert held.opaque not in rig.peer.replies and len(rig.broker.hold) == 1
             for number in range(3):
-                rig.send("T", b"new %d" % number)
+                rig.send("T", b"new %d" % number, more_follow=True)
+            rig.end_receive()
             answer = await rig.wait(held)
             assert answer.code == 0
-            # everything one turn of the loop stored comes with the one answer
+            # everything that one receive stored comes with the one answer
             assert [record.body for record in decode_records(answer.body)] == [b"new 0", b"new 1", b"new 2"]
 
     @pytest.mark.covers("R350", "R354")
