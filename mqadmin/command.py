@@ -94,6 +94,7 @@ class Command:
         options: its own options.
         run: does the work, prints lines, returns the value that ``--json`` prints.
         one_of: keys of options of which at least one must be given.
+        offline: asks no server, so none has to be named.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Command:
     options: tuple[Option, ...]
     run: Run
     one_of: tuple[str, ...] = ()
+    offline: bool = False
 
     @property
     def all_options(self) -> tuple[Option, ...]:
@@ -112,11 +114,13 @@ class Command:
 COMMANDS: dict[str, Command] = {}
 
 
-def command(name: str, summary: str, *options: Option, one_of: tuple[str, ...] = ()) -> Callable[[Run], Run]:
+def command(
+    name: str, summary: str, *options: Option, one_of: tuple[str, ...] = (), offline: bool = False
+) -> Callable[[Run], Run]:
     """Register the decorated function as command *name*."""
 
     def register(run: Run) -> Run:
-        COMMANDS[name] = Command(name, summary, options, run, one_of)
+        COMMANDS[name] = Command(name, summary, options, run, one_of, offline)
         return run
 
     return register

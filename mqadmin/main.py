@@ -41,6 +41,7 @@ _MODULES = (
     "users",
     "plain_acl",
     "exports",
+    "compaction_log",
 )
 # Options with the address of whom to ask: commands that must have one need no name server.
 _ADDRESSES = frozenset({"controllerAddress", "brokerContainerAddr", "brokerAddr", "broker", "fromBroker"})
@@ -109,7 +110,7 @@ def _session(values: Values) -> SessionOptions:
 def _name_servers(command: Command, values: Values) -> str:
     servers = values.get("n") or os.environ.get("NAMESRV_ADDR", "")
     addressed = any(option.required and option.long in _ADDRESSES for option in command.options)
-    if not servers and not addressed and not ("b" in values and "b" in command.one_of):
+    if not servers and not command.offline and not addressed and not ("b" in values and "b" in command.one_of):
         raise UsageError("no name server: add -n host:port or set NAMESRV_ADDR")
     return servers
 

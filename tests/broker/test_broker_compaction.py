@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,11 @@ from broker_rig import Rig, open_rig, properties
 
 from understudy.format.batch import encode_batch
 from understudy.format.record import decode_records
+from understudy.mqadmin.command import Output
+from understudy.mqadmin.main import load_commands, run_command
+from understudy.mqadmin.options import parse
 from understudy.remoting.command import Command
+from understudy.runtime.world import real_world
 
 TOPIC = "Compacted"
 KEYS = {"compactionCqMappedFileSize": "460", "compactionMappedFileSize": "5000"}
@@ -234,3 +240,19 @@ def _header(offset: int) -> dict[str, str]:
         "subVersion": "1",
         "expressionType": "TAG",
     }
+
+
+async def test_a_file_of_its_log_can_be_printed_while_the_broker_runs(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        await make_topic(rig)
+        for number in range(60):
+            send(rig, f"k{number % 3}", b"v%d" % number)
+        await compact(rig)
+        printed = []
+        for file in sorted((tmp_path / "compaction" / "compactionLog" / TOPIC / "0").glob("0*")):
+            command, stream = load_commands()["dumpCompactionLog"], io.StringIO()
+            await run_command(
+                command, parse(command.all_options, ["-f", str(file)]), "", Output(False, stream), real_world()
+            )
+            printed += re.findall(r"queueOffset=(\d+).* properties={KEYS=k\d", stream.getvalue())
+        assert [int(each) for each in printed] == sorted(read(rig))
