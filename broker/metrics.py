@@ -142,6 +142,7 @@ def _traffic(broker: Broker) -> Iterator[Family | None]:
     yield Family("rocketmq_message_size", "histogram", "Incoming messages size", sizes)
     yield Family("rocketmq_messages_out_total", "counter", "Total number of outgoing messages", messages_out)
     yield Family("rocketmq_throughput_out_total", "counter", "Total traffic of outgoing messages", bytes_out)
+    yield from broker.stats.creations.families()
 
 
 def _connections(broker: Broker) -> list[Family]:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from understudy.broker.counters import DAY, HOUR, MINUTE, Counters, Item, Rate, Windows, find_item, messages_of
+from understudy.broker.creation_times import CreationTimes
 from understudy.broker.topic_counters import TopicCounters, TypeFigures
 from understudy.format.light_queues import is_light
 from understudy.format.names import LIGHT_PREFIX, is_system_topic
@@ -46,6 +47,7 @@ class BrokerStatistics:
         get_found, get_missed: pulls that brought messages, and that did not.
         transferred: messages handed to consumers.
         put_failed: sends that the store refused.
+        creations: how long changes of topics and groups take.
         light_together: whether what is read of light queues is counted for all of them together, as for one topic (and
             one group) whose name is their prefix.
     """
@@ -58,6 +60,7 @@ class BrokerStatistics:
         self.get_missed = 0
         self.transferred = 0
         self.put_failed = 0
+        self.creations = CreationTimes(clock)
         self.light_together: Callable[[], bool] = lambda: False
         self.put_slowest_ms = 0
         self.get_slowest_ms = 0

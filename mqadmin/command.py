@@ -117,7 +117,11 @@ COMMANDS: dict[str, Command] = {}
 def command(
     name: str, summary: str, *options: Option, one_of: tuple[str, ...] = (), offline: bool = False
 ) -> Callable[[Run], Run]:
-    """Register the decorated function as command *name*."""
+    """Register the decorated function as command *name*.
+
+    Args:
+        name, summary, options, one_of, offline: see :class:`Command`.
+    """
 
     def register(run: Run) -> Run:
         COMMANDS[name] = Command(name, summary, options, run, one_of, offline)

@@ -78,13 +78,15 @@ class GroupAdmin:
 
     async def update(self, connection: Connection, command: Command) -> Command:
         """Create or change one group (200). An empty request changes nothing, as in the reference."""
-        if command.body:
-            await self._put([body_object(command, "a subscription group configuration")])
+        with self._parts.stats.creations.of_groups():
+            if command.body:
+                await self._put([body_object(command, "a subscription group configuration")])
         return response(command)
 
     async def update_list(self, connection: Connection, command: Command) -> Command:
         """Create or change several groups, all or none (225)."""
-        await self._put(body_list(command, "groupConfigList", "subscription group configurations"))
+        with self._parts.stats.creations.of_groups():
+            await self._put(body_list(command, "groupConfigList", "subscription group configurations"))
         return response(command)
 
     async def delete(self, connection: Connection, command: Command) -> Command:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from understudy.broker.admin import attributes
 from understudy.broker.admin.answers import UNSET_REMARK, body_list
 from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.creation_times import CreationTimes
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.persistence import Persistence
@@ -120,6 +121,7 @@ class TopicChangeParts:
         world: clock and threads.
         config: read at each request.
         topics: the table.
+        creations: how long changes take.
     """
 
     guard: TopicGuard
@@ -127,6 +129,7 @@ class TopicChangeParts:
     world: World
     config: BrokerConfig
     topics: TopicTable
+    creations: CreationTimes
 
 
 @attrs.frozen
@@ -154,7 +157,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     config, topics = broker.options.broker, broker.topics
     guard = TopicGuard(broker.identity, broker.replication, config, topics)
     saves = TopicSaves(broker.persistence, broker.store, broker.registration)
-    changes = TopicChanges(TopicChangeParts(guard, saves, broker.world, config, topics))
+    changes = TopicChanges(TopicChangeParts(guard, saves, broker.world, config, topics, broker.stats.creations))
     server.register_async(RequestCode.UPDATE_AND_CREATE_TOPIC, changes.update)
     server.register_async(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, changes.update_list)
     deletion = TopicDeletion(
@@ -179,6 +182,11 @@ class TopicChanges:
     async def update(self, connection: Connection, command: Command) -> Command:
         """Create or change one topic (17)."""
         name = optional(command, "topic") or ""
+        with self._parts.creations.of_topic(name):
+            await self._update(name, command)
+        return response(command, ResponseCode.SUCCESS, UNSET_REMARK)
+
+    async def _update(self, name: str, command: Command) -> None:
         self._parts.guard.check_name(name)
         row = TopicConfig(
             name,
@@ -195,13 +203,18 @@ class TopicChanges:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         self._parts.guard.check_not_slave()
         await self._put([(row, changes)])
-        return response(command, ResponseCode.SUCCESS, UNSET_REMARK)
 
     async def update_list(self, connection: Connection, command: Command) -> Command:
         """Create or change several topics, all or none (18)."""
+        values = body_list(command, "topicConfigList", "topic configurations")
+        with self._parts.creations.of_topic(str(values[0].get("topicName") or "") if values else ""):
+            await self._update_list(values)
+        return response(command, ResponseCode.SUCCESS, UNSET_REMARK)
+
+    async def _update_list(self, values: list[dict[str, Any]]) -> None:
         wanted = []
         async with Pace(self._parts.world) as pace:
-            for value in body_list(command, "topicConfigList", "topic configurations"):
+            for value in values:
                 self._parts.guard.check_name(str(value.get("topicName") or ""))
                 try:
                     row = TopicConfig.from_json(value)
@@ -215,7 +228,6 @@ class TopicChanges:
                 await pace.breathe()
         self._parts.guard.check_not_slave()
         await self._put(wanted)
-        return response(command, ResponseCode.SUCCESS, UNSET_REMARK)
 
     async def _put(self, wanted: list[tuple[TopicConfig, dict[str, str]]]) -> None:
         """Take all of *wanted*, each a row and changes of attributes, or none; checked in pieces, taken at once."""
