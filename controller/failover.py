@@ -134,8 +134,9 @@ class Failover:
         live = self.living(broker_name)
         command = ElectMaster(broker_name, broker_id, designate, live, self.config.enable_elect_unclean_master)
         outcome = await self._replicated.run(command)
-        if self.meter is not None:
-            self.meter.elected(outcome.code)
+        group = self._metadata.groups.get(broker_name)
+        if self.meter is not None and group is not None:
+            self.meter.elected(group.cluster_name, broker_name, outcome.code)
         self._record(broker_name, cause, outcome, started)
         if outcome.code == 0:
             self.publish(broker_name)

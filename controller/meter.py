@@ -11,7 +11,7 @@ from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
 from understudy.runtime.clock import Clock
-from understudy.runtime.metrics import Family, Histogram, Sample
+from understudy.runtime.metrics import OVERFLOW, Family, Histogram, Sample
 
 _MICROSECONDS = [step * scale for scale in (1, 10, 100, 1000, 10_000, 100_000, 1_000_000) for step in (1, 3, 5)] + [
     10_000_000
@@ -27,7 +27,13 @@ _TYPES = {
 _ELECTION_RESULTS = {
     int(ResponseCode.SUCCESS): "new_master_elected",
     int(ResponseCode.CONTROLLER_MASTER_STILL_EXIST): "keep_current_master",
+    int(ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE): "no_master_elected",
+    int(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED): "no_master_elected",
 }
+"""By response code; other answers say that there was no election."""
+
+MOST_ELECTIONS = 10_000
+"""Sets of labels of elections; groups may come and go, those beyond are counted together."""
 
 T = TypeVar("T")
 
@@ -43,7 +49,7 @@ class ControllerMeter:
         self._clock = clock
         self._requests: Counter[tuple[str, str]] = Counter()
         self._operations: Counter[str] = Counter()
-        self._elections: Counter[str] = Counter()
+        self._elections: Counter[tuple[tuple[str, str], ...]] = Counter()
         self._request_times = Histogram(_MICROSECONDS)
         self._operation_times = Histogram(_MICROSECONDS)
 
@@ -85,6 +91,7 @@ class ControllerMeter:
         try:
             result = await run
             status = "success"
+            self._operation_times.observe((self._clock.monotonic() - began) * 1e6, _operation_labels(status))
             return result
         except CommandError as error:
             # refused before it was replicated, or nobody knows whether it was
@@ -92,12 +99,20 @@ class ControllerMeter:
             raise
         finally:
             self._operations[status] += 1
-            took = (self._clock.monotonic() - began) * 1e6
-            self._operation_times.observe(took, _operation_labels(status))
 
-    def elected(self, code: int) -> None:
-        """Count one election by its response code."""
-        self._elections[_ELECTION_RESULTS.get(int(code), "no_master_elected")] += 1
+    def elected(self, cluster_name: str, broker_name: str, code: int) -> None:
+        """Count one election of the group *broker_name* of *cluster_name* by its response code."""
+        result = _ELECTION_RESULTS.get(int(code))
+        if result is None:
+            return
+        labels: tuple[tuple[str, str], ...] = (
+            ("cluster", cluster_name),
+            ("broker_set", broker_name),
+            ("election_result", result),
+        )
+        if labels not in self._elections and len(self._elections) >= MOST_ELECTIONS - 1:
+            labels = tuple(OVERFLOW.items())
+        self._elections[labels] += 1
 
     def families(self) -> list[Family]:
         """Return what was counted so far."""
@@ -106,7 +121,7 @@ class ControllerMeter:
             for (name, status), count in self._requests.items()
         ]
         operations = [Sample(count, dict(_operation_labels(status))) for status, count in self._operations.items()]
-        elections = [Sample(count, {"election_result": result}) for result, count in self._elections.items()]
+        elections = [Sample(count, dict(labels)) for labels, count in self._elections.items()]
         return [
             Family("request_total", "counter", "total request num", requests),
             Family("dledger_op_total", "counter", "total replicated operation num", operations),
@@ -119,8 +134,7 @@ class ControllerMeter:
 
     def _request(self, name: str, status: str, began: float) -> None:
         self._requests[name, status] += 1
-        labels = (("request_type", name), ("request_handle_status", status))
-        self._request_times.observe((self._clock.monotonic() - began) * 1e6, labels)
+        self._request_times.observe((self._clock.monotonic() - began) * 1e6, (("request_type", name),))
 
 
 def _type_name(code: int) -> str:
