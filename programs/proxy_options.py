@@ -59,15 +59,16 @@ def read(path: str | None, mode: str | None, name_servers: str | None) -> tuple[
     missing = missing_libraries()
     if missing:
         raise UsageError(f"a proxy needs {', '.join(missing)}: pip install 'understudy[grpc]'")
+    from understudy.programs.tls_file import with_tls_file
     from understudy.proxy.config import config_of, default_file, read_config
 
     environment = dict(os.environ)
     path = path or default_file(environment)
     config: ProxyConfig
     if path is not None:
-        config, warnings = read_config(RealDisk(), path, environment.get(HOME_VARIABLE))
+        config, warnings = read_config(RealDisk(), path, environment.get(HOME_VARIABLE), with_tls_file)
     elif mode == "local":
-        config, warnings = config_of({}, "defaults")
+        config, warnings = config_of({}, "defaults", with_tls_file)
     else:
         raise UsageError("no settings: name a file in JSON by -pc, or set RMQ_PROXY_HOME; {} takes every default")
     if mode is not None:

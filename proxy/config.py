@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import attrs
@@ -12,6 +13,7 @@ from understudy.proxy.cache import CacheRules
 from understudy.proxy.core.receiving import ReceiveRules
 from understudy.proxy.core.sending import SendRules
 from understudy.proxy.core.settings import ClientRules
+from understudy.proxy.tls_keys import PORT_KEYS, tls_of_ports
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.remoting.shared_keys import unread_key_line
 from understudy.runtime.configuration import (
@@ -31,6 +33,7 @@ from understudy.runtime.property_file import read_text_file
 from understudy.runtime.tls_server import TlsMode
 from understudy.security.settings import KEYS as SECURITY_KEYS
 from understudy.security.settings import SecuritySettings, read_security
+from understudy.security.tls import TlsSettings
 
 FILE = os.path.join("conf", "rmq-proxy.json")
 HOME_VARIABLES = ("RMQ_PROXY_HOME", "ROCKETMQ_HOME")
@@ -45,6 +48,7 @@ class ProxyConfig:
     Attributes:
         security: who may call, by the keys that brokers have, too.
         metrics: where metrics are served; ``None`` for nowhere.
+        tls: how the ports speak TLS; without files of a certificate they make one for themselves.
     """
 
     rocketmq_cluster_name: str = keyed("rocketMQClusterName", "DefaultCluster")
@@ -105,10 +109,7 @@ class ProxyConfig:
     metrics_label: str = ""
     security: SecuritySettings = attrs.field(factory=SecuritySettings, metadata=UNKEYED)
     metrics: ExportSettings | None = attrs.field(default=None, metadata=UNKEYED)
-
-    @property
-    def tls_mode(self) -> TlsMode:
-        return TlsMode(self.tls_server_mode.lower())
+    tls: TlsSettings = attrs.field(factory=TlsSettings, metadata=UNKEYED)
 
     @property
     def send_rules(self) -> SendRules:
@@ -154,6 +155,10 @@ class ProxyConfig:
         )
 
 
+def _as_they_are(keys: Properties) -> Properties:
+    return keys
+
+
 def default_file(environment: dict[str, str]) -> str | None:
     """Return where the file is when no option names it; ``None`` when no home is set."""
     for variable in HOME_VARIABLES:
@@ -162,13 +167,16 @@ def default_file(environment: dict[str, str]) -> str | None:
     return None
 
 
-def read_config(disk: Files, path: str, home: str | None) -> tuple[ProxyConfig, list[str]]:
+def read_config(
+    disk: Files, path: str, home: str | None, with_tls: Callable[[Properties], Properties] = _as_they_are
+) -> tuple[ProxyConfig, list[str]]:
     """Read a proxy's file.
 
     Args:
         disk: where it is.
         path: its path; a relative one is looked for below the current folder and then below *home*.
         home: folder of the installation, if there is one.
+        with_tls: adds the keys of the file of TLS keys.
 
     Returns:
         The settings, and a line for each key that is not known.
@@ -183,11 +191,13 @@ def read_config(disk: Files, path: str, home: str | None) -> tuple[ProxyConfig, 
         raise ConfigError(f"{path}: no JSON: {error}; {_WANTED}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: a JSON object is expected, with the settings by key")
-    return config_of(values, path)
+    return config_of(values, path, with_tls)
 
 
-def config_of(values: dict[str, Any], source: str) -> tuple[ProxyConfig, list[str]]:
-    """Return the settings in *values*, and a line for each key that is not known. Raises :class:`ConfigError`."""
+def config_of(
+    values: dict[str, Any], source: str, with_tls: Callable[[Properties], Properties] = _as_they_are
+) -> tuple[ProxyConfig, list[str]]:
+    """Return the settings in *values*, and a line for each key that is not known; see :func:`read_config`."""
     texts = Properties(
         {
             key: value if isinstance(value, str) else json.dumps(value)
@@ -199,9 +209,6 @@ def config_of(values: dict[str, Any], source: str) -> tuple[ProxyConfig, list[st
     config = with_values(ProxyConfig(), texts, source)
     if config.proxy_mode.lower() not in MODES:
         raise ConfigError(f"{source}: proxyMode={config.proxy_mode[:64]}: expected cluster or local")
-    modes = [mode.value for mode in TlsMode]
-    if config.tls_server_mode.lower() not in modes:
-        raise ConfigError(f"{source}: tlsServerMode={config.tls_server_mode[:64]}: expected one of {', '.join(modes)}")
     if not config.tls_test_mode_enable and not (config.tls_key_path and config.tls_cert_path):
         raise ConfigError(
             f"{source}: tlsTestModeEnable=false: tlsKeyPath and tlsCertPath must name files in PEM format"
@@ -211,17 +218,19 @@ def config_of(values: dict[str, Any], source: str) -> tuple[ProxyConfig, list[st
     except ConfigError as error:
         raise texts.locate(error) from None
     _refuse_keys_of_servers(texts)
+    secured = with_tls(texts)
+    tls = tls_of_ports(texts, secured, config.tls_server_mode, config.tls_test_mode_enable)
     known = fields_of(ProxyConfig).keys() | SECURITY_KEYS
     warnings = [unread_key_line(texts, key, [*known]) for key in texts if key not in known]
-    config = attrs.evolve(config, security=read_security(texts), metrics=metrics)
+    config = attrs.evolve(config, security=read_security(secured.without(PORT_KEYS)), metrics=metrics, tls=tls)
     return config, [*warnings, *([warning] if warning else [])]
 
 
 def _refuse_keys_of_servers(texts: Properties) -> None:
     """Refuse keys that close the ports of every other program, and would leave a proxy's open."""
     for key in texts:
-        if key.startswith("tls.server.") or key == "tls.config.file":
+        if key in PORT_KEYS:
             raise ConfigError(
-                f"{texts.where(key)}: {key} says nothing about a proxy: tlsServerMode, tlsCertPath and tlsKeyPath "
-                "secure its ports"
+                f"{texts.where(key)}: {key} is no key of this file: here tlsServerMode, tlsCertPath and tlsKeyPath "
+                "secure the ports of a proxy"
             )

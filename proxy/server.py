@@ -30,13 +30,14 @@ from understudy.proxy.rpcs.sends import Sends
 from understudy.proxy.rpcs.telemetry import Telemetry
 from understudy.proxy.rpcs.transactions import Transactions
 from understudy.proxy.self_signed import SelfSigned
+from understudy.proxy.tls_keys import OWN_PATHS, PATHS
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family
 from understudy.runtime.network import outgoing_address
 from understudy.runtime.pace import Pace
 from understudy.runtime.program import UsageError
 from understudy.runtime.properties import ConfigError
-from understudy.runtime.tls_server import CertificateFiles, ServerTls, TlsMode
+from understudy.runtime.tls_server import ServerTls, TlsMode
 from understudy.runtime.world import World
 from understudy.security.settings import SecuritySettings
 
@@ -193,18 +194,19 @@ class Proxy:
     def _tls(self) -> ServerTls | None:
         """Return what secures connections. Raises :class:`ConfigError`."""
         config, clock = self._config, self._world.clock
-        if config.tls_mode is TlsMode.DISABLED:
+        mode, files = config.tls.mode, config.tls.server
+        if mode is TlsMode.DISABLED:
             return None
-        if config.tls_test_mode_enable:
+        if files is None:
             log.info("TLS with a certificate that nobody vouches for; name one by tlsCertPath and tlsKeyPath")
-            return ServerTls(clock, SelfSigned(), config.tls_mode)
-        files = CertificateFiles(config.tls_cert_path, config.tls_key_path, protocols=("h2",))
+            return ServerTls(clock, SelfSigned(), mode)
         try:
-            return ServerTls(clock, files, config.tls_mode)
+            return ServerTls(clock, attrs.evolve(files, protocols=("h2",)), mode)
         except OSError as error:
             reason = error.strerror or error
+            certificate, key = PATHS if config.tls_test_mode_enable else OWN_PATHS
             raise ConfigError(
-                f"tlsCertPath={config.tls_cert_path}, tlsKeyPath={config.tls_key_path}: cannot be used: {reason}"
+                f"{certificate}={files.certificate}, {key}={files.key}: cannot be used: {reason}"
             ) from None
 
     async def _await_cluster(self, brokers: Brokers) -> None:

@@ -55,6 +55,11 @@ class Properties(dict[str, str]):
         """Return these with *changes*, which stand in *place*."""
         return Properties({**self, **changes}, self.source, {**self._places, **dict.fromkeys(changes, place)})
 
+    def without(self, keys: Iterable[str]) -> Properties:
+        """Return these but *keys*."""
+        left = {key: self[key] for key in self.keys() - set(keys)}
+        return Properties(left, self.source, {key: self.where(key) for key in left})
+
     def renamed(self, names: Mapping[str, str]) -> Properties:
         """Return these with keys of other *names*; of a value given by both names the later counts."""
         values = {names.get(key, key): text for key, text in self.items()}

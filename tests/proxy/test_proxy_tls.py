@@ -13,7 +13,7 @@ import trio
 import trustme
 from grpc_client import GrpcClient
 
-from understudy.proxy.config import config_of
+from understudy.proxy.config import ProxyConfig, config_of
 from understudy.proxy.grpc.call import Call, unary
 from understudy.proxy.grpc.server import GrpcServer
 from understudy.proxy.self_signed import SelfSigned
@@ -111,3 +111,71 @@ async def test_a_certificate_that_cannot_be_used_stops_the_start_with_its_name()
     config, _ = config_of(keys, "rmq-proxy.json")
     with pytest.raises(ConfigError, match=r"/missing/a\.crt"):
         await Proxy(real_world(), config).run()
+
+
+OWN_FILES = {"tlsTestModeEnable": False, "tlsCertPath": "/own.crt", "tlsKeyPath": "/own.key"}
+FILE = {
+    "tls.server.mode": "enforcing",
+    "tls.server.certPath": "/file.crt",
+    "tls.server.keyPath": "/file.key",
+    "tls.server.keyPassword": "open",
+    "tls.server.authClient": "true",
+    "tls.server.trustCertPath": "/file.ca",
+    "tls.server.need.client.auth": "require",
+    "tls.enable": "true",
+}
+
+
+def beside(keys: dict[str, object], file: dict[str, str]) -> ProxyConfig:
+    """Return the settings of a proxy with these *keys* on a host with this *file* of TLS keys."""
+    config, warnings = config_of(keys, "rmq-proxy.json", lambda own: own.changed(file, "tls.properties"))
+    assert warnings == []
+    return config
+
+
+@pytest.mark.parametrize(
+    ("keys", "file", "mode", "certificate"),
+    [
+        ({}, {}, TlsMode.PERMISSIVE, None),
+        ({}, FILE, TlsMode.ENFORCING, "/file.crt"),
+        ({"tlsServerMode": "permissive"}, FILE, TlsMode.PERMISSIVE, "/file.crt"),
+        ({"tlsTestModeEnable": True}, FILE, TlsMode.ENFORCING, None),
+        (OWN_FILES, FILE, TlsMode.ENFORCING, "/own.crt"),
+        (OWN_FILES | {"tlsServerMode": "Disabled"}, FILE, TlsMode.DISABLED, "/own.crt"),
+        ({}, {"tls.server.mode": "enforcing"}, TlsMode.ENFORCING, None),
+        (OWN_FILES, {"tls.server.certPath": "/lonely.crt"}, TlsMode.PERMISSIVE, "/own.crt"),
+    ],
+)
+def test_own_keys_count_before_those_of_the_file_for_every_program(
+    keys: dict[str, object], file: dict[str, str], mode: TlsMode, certificate: str | None
+) -> None:
+    config = beside(keys, file)
+    assert mode is config.tls.mode
+    assert certificate == (None if config.tls.server is None else config.tls.server.certificate)
+    # and what the file asks of clients belongs to its certificate
+    asked = None if config.tls.server is None else (config.tls.server.authority, config.tls.server.verify)
+    expected = {None: None, "/own.crt": (None, ssl.CERT_NONE), "/file.crt": ("/file.ca", ssl.CERT_REQUIRED)}
+    assert expected[certificate] == asked
+    assert ("tls.enable" in file) is (config.security.tls.client is not None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "file", "why"),
+    [
+        ({}, {"tls.server.mode": "strict"}, r"^tls\.properties: tls\.server\.mode=strict: expected one of"),
+        ({}, {"tls.server.certPath": "/a"}, r"^tls\.properties: .* belong together"),
+        ({"tls.server.certPath": "/a"}, {}, r"^rmq-proxy\.json: tls\.server\.certPath is no key of this file"),
+    ],
+)
+def test_keys_that_cannot_work_are_named_with_their_file(
+    keys: dict[str, object], file: dict[str, str], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        beside(keys, file)
+
+
+async def test_a_certificate_of_the_file_that_cannot_be_used_stops_the_start() -> None:
+    keys: dict[str, object] = {"namesrvAddr": "127.0.0.1:1", "grpcServerPort": 0, "remotingListenPort": 0}
+    file = {"tls.server.certPath": "/missing/a.crt", "tls.server.keyPath": "/missing/a.key"}
+    with pytest.raises(ConfigError, match=r"^tls\.server\.certPath=/missing/a\.crt, .*: cannot be used"):
+        await Proxy(real_world(), beside(keys, file)).run()

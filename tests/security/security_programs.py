@@ -25,6 +25,7 @@ from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
 from understudy.programs import mqbroker, mqbrokercontainer, mqcontroller, mqnamesrv, mqproxy
 from understudy.programs.local_proxy import run_local_proxy
+from understudy.programs.tls_file import with_tls_file
 from understudy.proxy.config import config_of
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
@@ -198,7 +199,7 @@ async def started(kind: str, folder: Path, keys: Mapping[str, str] | None = None
                 with PortBlocks(1) as blocks:
                     values: dict[str, Any] = {"grpcServerPort": 0, "remotingListenPort": blocks.middles(1)[0]}
                     values |= {"namesrvAddr": cluster.namesrv_address, "localServeAddr": "127.0.0.1", **(keys or {})}
-                    config, warnings = config_of(values, "rmq-proxy.json")
+                    config, warnings = config_of(values, "rmq-proxy.json", with_tls_file)
                     assert [] == warnings
                     brokers = list(cluster.brokers.values())
                     proxy = await nursery.start(run_local_proxy, world, config, lambda: brokers, "127.0.0.1")

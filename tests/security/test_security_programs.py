@@ -14,7 +14,7 @@ import trio
 import trustme
 from security_programs import BOB, HTTP2, PROGRAMS, PROXIES, ROOT, SERVERS, SIGNED, Caller, framed, started, with_bob
 
-from understudy.programs import mqnamesrv
+from understudy.programs import mqnamesrv, mqproxy
 from understudy.remoting import access
 from understudy.remoting.client import open_client
 from understudy.runtime.network import ByteStream
@@ -142,6 +142,31 @@ def test_a_name_server_without_a_file_has_the_keys_of_the_usual_one(
     monkeypatch.setattr("understudy.programs.tls_file.with_tls_file.__defaults__", (str(usual),))
     assert 1 == mqnamesrv.main([])
     assert f"{usual}:1: tls.server.mode=enforcing needs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_proxy_has_the_keys_of_the_file_that_it_names_or_of_the_usual_one(
+    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, own = tmp_path / "tls.properties", tmp_path / "rmq-proxy.json"
+    file.write_text("# of the host\ntls.server.mode=strict\n")
+    usual = tmp_path / "none" if named else file
+    monkeypatch.setattr("understudy.programs.tls_file.with_tls_file.__defaults__", (str(usual),))
+    own.write_text(json.dumps({"namesrvAddr": "127.0.0.1:1"} | ({"tls.config.file": str(file)} if named else {})))
+    assert 1 == mqproxy.main(["-pc", str(own)])
+    said = f"mqproxy: {file}:2: tls.server.mode=strict: expected one of disabled, permissive, enforcing\n"
+    assert said == capsys.readouterr().err
+
+
+async def test_both_ports_of_a_proxy_have_the_certificate_of_the_file(tmp_path: Path) -> None:
+    certificate, key = put(tmp_path, FORMER)
+    file = tmp_path / "tls.properties"
+    file.write_text(f"tls.server.certPath={certificate}\ntls.server.keyPath={key}\ntls.server.mode=enforcing\n")
+    context = trusting(tmp_path, "former.ca", FORMER)
+    for kind in PROXIES:
+        async with started(kind, tmp_path, {"tls.config.file": str(file)}) as running:
+            assert await answers(kind, running.address, context)
+            assert not await answers(kind, running.address, None)
 
 
 @pytest.mark.parametrize("kind", SERVERS)

@@ -1,0 +1,48 @@
+"""Which keys say how the ports of a proxy speak TLS: its own, or those of the reference's file of TLS keys; pure.
+
+A proxy's own keys, ``tlsServerMode`` and ``tlsTestModeEnable`` with its two paths, count before that file, each for
+what it says: they are for proxies alone, the file is for every program of a host. (In the reference the file secures
+the port for remoting clients and the own keys that for gRPC.)
+"""
+
+from __future__ import annotations
+
+from understudy.runtime.properties import ConfigError, Properties, printable
+from understudy.runtime.tls_server import TlsMode
+from understudy.security.tls import KEYS, TlsSettings, read_tls
+
+_OWN_MODE, _OWN_CERTIFICATE, OWN_PATHS = "tlsServerMode", "tlsTestModeEnable", ("tlsCertPath", "tlsKeyPath")
+PORT_KEYS = frozenset(key for key in KEYS if key.startswith("tls.server."))
+"""Keys of the file of TLS keys that are about ports."""
+_MODE, PATHS = "tls.server.mode", ("tls.server.certPath", "tls.server.keyPath")
+
+
+def tls_of_ports(own: Properties, with_file: Properties, own_mode: str, self_signed: bool) -> TlsSettings:
+    """Return how the ports speak TLS; without files of a certificate they make one for themselves.
+
+    Args:
+        own: the keys of the proxy's file.
+        with_file: the same, and the keys of the file of TLS keys.
+        own_mode: what the own keys say, or the default, of which connections the ports take.
+        self_signed: whether they, or the defaults, ask for a certificate that the proxy makes itself.
+
+    Raises:
+        ConfigError: a value that its key cannot have, or keys that promise what they do not hold.
+    """
+    key, text = (_MODE, with_file[_MODE]) if _MODE in with_file and _OWN_MODE not in own else (_OWN_MODE, own_mode)
+    mode = _mode(text, key, with_file.where(key))
+    values = with_file.without([_MODE])  # with a certificate of its own making a proxy may enforce TLS, too
+    if _OWN_CERTIFICATE in own:
+        values = values.without(PORT_KEYS)
+        if not self_signed:
+            paths = dict(zip(PATHS, (own[path] for path in OWN_PATHS), strict=True))
+            values = values.changed(paths, own.where(_OWN_CERTIFICATE))
+    return TlsSettings(mode, read_tls(values).server)
+
+
+def _mode(text: str, key: str, place: str) -> TlsMode:
+    try:
+        return TlsMode(text.strip().lower())
+    except ValueError:
+        expected = f"one of {', '.join(mode.value for mode in TlsMode)}"
+        raise ConfigError(f"{place}: {key}={printable(text)}: expected {expected}") from None
