@@ -31,7 +31,7 @@ _OF_THE_MACHINE = {
     "processReplyMessageThreadPoolNums": "16, and 2 for each processor",
     "brokerName": "the host's name",
     "brokerIP1": "the address from which the host reaches others",
-    "brokerIP2": "that of `brokerIP1`",
+    "brokerIP2": "the address from which the host reaches others",
     "brokerContainerIP": "the address from which the host reaches others",
     "namesrvAddr": "`$NAMESRV_ADDR`",
     "rocketmqHome": "`$ROCKETMQ_HOME`",

@@ -6,8 +6,15 @@ import re
 
 from settings_page import PAGE, page
 
+from understudy.broker.config import BrokerOptions, Machine
 from understudy.proxy.config import ProxyConfig
 from understudy.runtime.configuration import fields_of
+
+
+def defaults(title: str) -> dict[str, str]:
+    """Return the keys of a program on the page, and what it says of their defaults."""
+    section = PAGE.read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", section, re.MULTILINE))
 
 
 def rows(title: str) -> dict[str, str]:
@@ -30,3 +37,13 @@ def test_where_metrics_go_counts_at_the_next_start_of_every_server() -> None:
         assert len(said) == 11
         assert set(said.values()) == {when}
     assert rows("Brokers")["enableStatsMetrics"] == "live"  # which families there are is asked at each scrape
+
+
+def test_the_address_of_replication_does_not_follow_the_one_for_clients() -> None:
+    machine = Machine("vm", "10.0.0.9", "/store")
+    options, _ = BrokerOptions.from_properties({"brokerIP1": "10.1.2.3"}, machine=machine)
+    assert ("10.1.2.3", "10.0.0.9") == (options.broker.broker_ip1, options.broker.broker_ip2)
+    options, _ = BrokerOptions.from_properties({}, machine=machine)
+    assert ("10.0.0.9", "10.0.0.9") == (options.broker.broker_ip1, options.broker.broker_ip2)
+    said = defaults("Brokers")
+    assert said["brokerIP1"] == said["brokerIP2"] == "the address from which the host reaches others"
