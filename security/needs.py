@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from understudy.format.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from understudy.remoting.bodies import JsonError, json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
@@ -119,7 +120,15 @@ def _of_both(actions: Actions, field: str = "consumerGroup") -> Rule:
 def _send(cluster: str, topic: str, letter: str) -> list[Need]:
     # Either spelling of the header may stand in any of these codes: whichever the handler takes is looked at.
     names = {text for text in (topic, letter) if text} or {""}
-    return [_topic(name, _PUB) for name in sorted(names)]
+    needs = [_topic(name, _PUB) for name in sorted(names)]
+    if any(map(_is_written_by_brokers, names)):
+        needs.append(Need(Kind.CLUSTER, cluster, _UPDATE))
+    return needs
+
+
+def _is_written_by_brokers(topic: str) -> bool:
+    """Whether what stands in *topic* has a broker deliver, take back or copy messages of any other topic."""
+    return topic == TIMER_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX)
 
 
 def _end_transaction(cluster: str, topic: str, group: str) -> list[Need]:
