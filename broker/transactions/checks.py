@@ -34,6 +34,8 @@ log = get_logger("broker.transactions")
 
 ROUND_SECONDS = 60.0
 """Longest look at one half queue (MAX_PROCESS_TIME_LIMIT in TransactionalMessageServiceImpl.java)."""
+_TURN = 4096
+"""Half messages whose progress moves in one turn of the event loop."""
 _PERM = names.PERM_READ | names.PERM_WRITE
 
 
@@ -106,10 +108,31 @@ class HalfChecks:
                 await trio.lowlevel.checkpoint()
         finally:
             self._halves.write_ops(queue)
+        await self._advance(queue, at)
+
+    async def settle_all(self) -> None:
+        """Move the progress of every half queue past what is decided, once that is safe.
+
+        Who takes over, or starts again, learns what lies behind it: with checks alone that are half a minute's halves.
+        """
+        for queue in self._halves.queues.values():
+            self._halves.write_ops(queue)
+            at = queue.ledger.done
+            while queue.ledger.is_decided(at):
+                at += 1
+                if not at % _TURN:
+                    await trio.lowlevel.checkpoint()
+            await self._advance(queue, at)
+
+    async def _advance(self, queue: HalfQueue, at: int) -> None:
+        """Move the progress of *queue* to *at*, before which everything is done, once that is safe."""
+        ledger = queue.ledger
         if at > ledger.done and not queue.batch.offsets:
             log_end = self._parts.store.max_physical_offset
             if await self._parts.own_log.until_safe(log_end, log_end):
-                ledger.advance(at)
+                while ledger.done < at:
+                    ledger.advance(min(ledger.done + _TURN, at))
+                    await trio.lowlevel.checkpoint()
         self._halves.reader.move(queue)
 
     def _look(self, queue: HalfQueue, record: Record, end: int) -> bool:

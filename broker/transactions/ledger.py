@@ -49,6 +49,11 @@ class HalfLedger:
         """How many decisions are remembered."""
         return len(self._decided)
 
+    @property
+    def moves(self) -> bool:
+        """Whether an op message names the first half message that is not passed, so that it can be."""
+        return self._decided.get(self.done, UNWRITTEN) != UNWRITTEN
+
     def is_decided(self, offset: int) -> bool:
         """Return whether nothing is left to be done about the half message at *offset*."""
         return offset < self.done or offset in self._decided

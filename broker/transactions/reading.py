@@ -10,10 +10,11 @@ import trio
 
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.topics import TopicTable
-from understudy.broker.transactions.half import Half, Identity
+from understudy.broker.transactions.half import CHECK_TIMES, FIRST_OFFSET, UNIQUE, Half
 from understudy.broker.transactions.ledger import HalfLedger
 from understudy.broker.transactions.ops import OpBatch, decided_of
 from understudy.format import names
+from understudy.format.properties import find_property
 from understudy.format.record import Record, RecordError, decode_record, decode_records
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
@@ -24,6 +25,8 @@ log = get_logger("broker.transactions")
 BATCH = 32
 """Messages that are read at once, between two turns of the event loop."""
 BATCH_BYTES = 4 << 20
+_UNIQUE = f"{UNIQUE}\x01".encode()
+_OF_COPIES = tuple(f"{name}\x01".encode() for name in (CHECK_TIMES, FIRST_OFFSET))
 
 
 @attrs.define(eq=False)
@@ -178,38 +181,57 @@ class HalfReader:
             await trio.lowlevel.checkpoint()
 
     async def _learn_halves(self, queues: dict[int, HalfQueue], found: Counter[str]) -> None:
-        """Find the copies of each half message, of which at most the newest is open, and count what is open."""
-        seen: dict[tuple[int, Identity], Half] = {}
+        """Find the copies of each half message, of which at most the newest is open, and count what is open.
+
+        There may be hundreds of thousands, nearly all decided and stored once: of those no more is kept than where they
+        stand, and nothing is read but what tells them from copies.
+        """
+        newest: dict[tuple[int, bytes, int], int] = {}  # queue, unique key and birth to the queue offset
         at = {number: queue.ledger.done for number, queue in queues.items()}
         while True:
             count = 0
             for number, queue in queues.items():
                 records, at[number] = self.read(names.HALF_TOPIC, number, at[number])
                 count += len(records)
-                for half in filter(None, map(Half.of, records)):
-                    before = None
-                    if half.identity is not None:
-                        before = seen.get((number, half.identity))
-                        seen[number, half.identity] = half
-                    was_open, is_open = self._enter(queue.ledger, half, before)
-                    found[half.topic] += is_open - was_open
+                for record in records:
+                    properties, before = record.properties_text.encode(), None
+                    unique = find_property(properties, _UNIQUE)
+                    if unique is not None:
+                        key = number, unique, record.born_ms
+                        before, newest[key] = newest.get(key), record.queue_offset
+                    if before is None and queue.ledger.is_decided(record.queue_offset) and not _is_copy(properties):
+                        continue
+                    half = Half.of(record)
+                    if half is not None:
+                        was_open, is_open = _enter(queue.ledger, half, before)
+                        found[half.topic] += is_open - was_open
             if not count:
                 break  # in the same turn as the end of the queues was seen: no send was overlooked
             await trio.lowlevel.checkpoint()
         for number, queue in queues.items():
             queue.inherited = at[number]
 
-    def _enter(self, ledger: HalfLedger, half: Half, before: Half | None) -> tuple[bool, bool]:
-        """Enter a half message that was found; return whether its copy *before* was open, and whether it is itself."""
-        was_open = before is not None and not ledger.is_decided(before.offset)
-        if before is not None and not was_open:
-            ledger.decide(half.offset)  # what was decided about one copy was decided about all
-        is_open = not ledger.is_decided(half.offset)
-        if before is not None and was_open:
-            ledger.renew(before, half.offset)
-        elif half.was_renewed:
-            ledger.copied(half, half.offset)
-        return was_open, is_open
+
+def _enter(ledger: HalfLedger, half: Half, before: int | None) -> tuple[bool, bool]:
+    """Enter a half message that was found; return whether the copy before it was open, and whether it is itself.
+
+    Args:
+        ledger: of its queue.
+        half: the message.
+        before: queue offset of the newest copy of it that stands before it; ``None`` when there is none.
+    """
+    was_open = before is not None and not ledger.is_decided(before)
+    if before is not None:
+        ledger.decide(before if was_open else half.offset)  # what was decided about one copy was decided about all
+    is_open = not ledger.is_decided(half.offset)
+    if was_open or half.was_renewed:
+        ledger.copied(half, half.offset)
+    return was_open, is_open
+
+
+def _is_copy(properties: bytes) -> bool:
+    """Return whether a half message with this properties string is a copy of one that stood before it."""
+    return any(find_property(properties, name) is not None for name in _OF_COPIES)
 
 
 def half_at(store: MessageStore, physical_offset: int, topic: str) -> Half | None:

@@ -91,14 +91,20 @@ class Transactions:
         self._halves.queues = queues
         self.counts.recount(found)
         self.opened.set()
+        settled = began
         try:
             while True:
                 checks_at = began + self._config.transaction_check_interval / 1000
-                with clock.move_on_after(max(min(checks_at, self._ops_due_at()) - clock.monotonic(), 0)):
+                due_at = min(checks_at, self._ops_due_at(), self._settle_due_at(settled))
+                with clock.move_on_after(max(due_at - clock.monotonic(), 0)):
                     handled = await self._halves.wake.wait(handled)
-                for queue in self._halves.queues.values():
-                    if queue.batch.due_ms(self._config.transaction_op_batch_interval) <= clock.wall_ms():
-                        self._halves.write_ops(queue)
+                interval_ms = self._config.transaction_op_batch_interval
+                ops_due = any(
+                    each.batch.due_ms(interval_ms) <= clock.wall_ms() for each in self._halves.queues.values()
+                )
+                if ops_due or clock.monotonic() >= self._settle_due_at(settled):
+                    settled = clock.monotonic()
+                    await self._parts.checks.settle_all()
                 if clock.monotonic() >= checks_at:
                     began = clock.monotonic()
                     await self._parts.checks.check_all()
@@ -120,6 +126,14 @@ class Transactions:
         if left_seconds <= 0:  # it could not be written just now
             left_seconds = RETRY_SECONDS
         return clock.monotonic() + min(left_seconds, interval_ms / 1000)
+
+    def _settle_due_at(self, settled: float) -> float:
+        """Return when the progress of a queue is to move next, in monotonic seconds; *settled*: when it did last.
+
+        Where op messages fill within their interval they are never due, and the progress would wait for the next check.
+        """
+        moves = any(queue.ledger.moves for queue in self._halves.queues.values())
+        return settled + self._config.transaction_op_batch_interval / 1000 if moves else float("inf")
 
     # --- decisions ---------------------------------------------------------------------------------------------
 
