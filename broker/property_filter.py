@@ -35,7 +35,17 @@ class PropertyFilter:
         most_records: how many one read should ask it about.
     """
 
-    __slots__ = ("_evaluate", "_names", "_searched", "characters", "kept_bytes", "most_records", "text")
+    __slots__ = (
+        "_evaluate",
+        "_key",
+        "_names",
+        "_only",
+        "_searched",
+        "characters",
+        "kept_bytes",
+        "most_records",
+        "text",
+    )
 
     def __init__(self, expression: Expression) -> None:
         self.text = expression.text
@@ -46,6 +56,7 @@ class PropertyFilter:
         names = sorted(expression.names)
         self._names = [(name, f"{name}\x01".encode()) for name in names] if len(names) <= FEW else []
         self._searched = len(names) <= FEW
+        self._only, self._key = self._names[0] if len(self._names) == 1 else ("", b"")
 
     def accepts(self, record: memoryview) -> bool:
         """Tell whether a stored message is wanted."""
@@ -53,6 +64,9 @@ class PropertyFilter:
 
     def passes(self, properties: bytes) -> bool:
         """Tell whether a message with this properties string is wanted."""
+        if self._key:
+            value = find_property(properties, self._key)
+            return self._evaluate({} if value is None else {self._only: value.decode("utf-8", "replace")})
         if not self._searched:
             return self._evaluate(parse_properties(properties))
         found = {}

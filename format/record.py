@@ -61,6 +61,9 @@ SMALLEST_RECORD_BYTES = FIXED[8, 8].size + 1 + 2
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
+#: Magic, system flags and body length of a record with IPv4 hosts; its body follows.
+_PLAIN = struct.Struct(">4xI28xi44xi")
+_ANY_V6 = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
 
 
 class RecordError(ValueError):
@@ -279,6 +282,10 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
 
 def properties_of(record: bytes | memoryview) -> bytes:
     """Return the properties string of a record that is known to be whole, without decoding anything else."""
+    magic, flags, body_length = _PLAIN.unpack_from(record)
+    if magic == MAGIC_V1 and not flags & _ANY_V6:
+        at = _PLAIN.size + body_length
+        return bytes(record[at + 3 + record[at] :])
     flags = _INT.unpack_from(record, SYSTEM_FLAGS_AT)[0]
     body_length_at = BODY_LENGTH_AT[flags >> 4 & 3]
     at = body_length_at + 4 + _INT.unpack_from(record, body_length_at)[0]
