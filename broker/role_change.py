@@ -22,7 +22,6 @@ import trio
 from understudy.broker.former_copies import FormerCopies
 from understudy.broker.logged_batches import LoggedBatches
 from understudy.broker.lost_topics import rows_of_log
-from understudy.broker.processors.send_admission import refusal_of
 from understudy.broker.role import Role
 from understudy.broker.saved_tables import save_replica_state
 from understudy.broker.session import OpenRules, RoleSession
@@ -104,7 +103,7 @@ class Roles:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self.session.run, broker.services)
                     change = await self._next()
-                    broker.send.admission.refusal = CommandError(
+                    broker.send.admission.closed = CommandError(
                         ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker changes its role"
                     )
                     await self._answer_waiting(change.role)
@@ -184,7 +183,7 @@ class Roles:
         if broker.led is not None and before.is_slave and not broker.role.is_slave:
             until_safe, levels = broker.own_log.until_safe, len(broker.delay_levels_ms)
             broker.schedule.target = FormerCopies(broker.store, self.session.rules, until_safe, levels)
-        broker.send.admission.refusal = refusal_of(broker.role, broker.options.broker)
+        broker.send.admission.closed = None
         broker.registration.trigger()
         broker.pops.change_role(self.session.rules)
         broker.hold.wake_all()

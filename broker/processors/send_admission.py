@@ -10,14 +10,12 @@ from collections.abc import Callable
 import attrs
 
 from understudy.broker import delay
-from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.catalog import Catalog
 from understudy.broker.delay_rules import DelayRules
 from understudy.broker.locks import QueueLocks
 from understudy.broker.logical.led_queues import LedQueues
 from understudy.broker.node import Node
 from understudy.broker.processors import send_header
-from understudy.broker.role import Role
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.timer import request
 from understudy.broker.topics import (
@@ -85,18 +83,6 @@ class TopicPlan:
         self.ordinary = not (unusual or row.name == names.TIMER_TOPIC)
 
 
-def refusal_of(role: Role, config: BrokerConfig) -> CommandError | None:
-    """Return what every send to a broker in *role* is refused with: on each of these codes clients try another one."""
-    if not role.is_slave:
-        return None
-    if config.enable_slave_acting_master:
-        return CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: this is a slave")
-    return CommandError(
-        ResponseCode.SYSTEM_BUSY,
-        "[REJECTREQUEST]system busy, start flow control for a while: this is a slave",
-    )
-
-
 @attrs.frozen
 class AdmissionParts:
     """What of a broker is needed to let sends in.
@@ -120,20 +106,33 @@ class Admission:
     """The door of one broker's sends.
 
     Attributes:
-        refusal: when set, every send is answered with it: the broker takes none in its role, or changes it.
+        closed: when set, every send is answered with it, whatever the role: the broker changes it.
         plans: what is known of topics that sends named, dropped when the topic changes.
     """
 
     def __init__(self, parts: AdmissionParts) -> None:
         self._parts = parts
         node = parts.node
+        self._identity = node.identity
         self._config = node.options.broker
         self._store_config = node.options.store
         self._ids = UniqueIds.of_broker(node.identity.ip, node.world.random)
         self.plans: dict[str, TopicPlan] = {}
-        self.refusal = refusal_of(node.identity.role, self._config)
+        self.closed: CommandError | None = None
         parts.catalog.topics.on_change.append(self._forget_plans)
         parts.catalog.mappings.on_change.append(self.plans.clear)
+
+    @property
+    def refusal(self) -> CommandError | None:
+        """What every send is refused with now; ``None``: they are taken. On each of its codes clients try elsewhere."""
+        if self.closed is not None or not self._identity.role.is_slave:
+            return self.closed
+        if self._config.enable_slave_acting_master:
+            return CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: this is a slave")
+        return CommandError(
+            ResponseCode.SYSTEM_BUSY,
+            "[REJECTREQUEST]system busy, start flow control for a while: this is a slave",
+        )
 
     def admit(self, ext: dict[str, str], topic: str) -> TopicPlan:
         """Check the topic of a send and make it if need be. Raises :class:`CommandError`."""
@@ -335,9 +334,7 @@ class Admission:
             )
 
     def unready(self, now_ms: int) -> CommandError:
-        if self.refusal is not None:
-            return self.refusal
-        return self.refused(
+        return self.refusal or self.refused(
             ResponseCode.SYSTEM_ERROR,
             f"broker unable to service, until {self._config.start_accept_send_request_time_stamp} (it is {now_ms} now)",
         )

@@ -36,6 +36,7 @@ LATER = {"TopicCounters.add", "index_hashes", "_unique_hash", "index_hash", "Ind
 """Called once for each plain send after that."""
 
 RECEIVE = {
+    "Admission.refusal",
     "SendProcessor.begin_receive",
     "Broker.end_requests",
     "PullHold.answer_ready",

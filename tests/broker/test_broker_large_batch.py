@@ -87,7 +87,7 @@ async def test_a_broker_that_closes_or_loses_the_topic_meanwhile_refuses_the_res
         command = rig.tell(320, send_header("T", m="true"), large())
         while rig.broker.store.max_queue_offset("T", 0) < PIECE_MESSAGES:
             await trio.lowlevel.checkpoint()
-        rig.broker.send.admission.refusal = CommandError(14, "it is stopping")
+        rig.broker.send.admission.closed = CommandError(14, "it is stopping")
         refused = await rig.wait(command)
         assert 0 != refused.code and "it is stopping" in (refused.remark or ""), code_and_remark(refused)
         assert 0 < rig.broker.store.max_queue_offset("T", 0) < COUNT

@@ -11,6 +11,8 @@ from container_ring import TOPIC, run
 
 from understudy.broker.storage import config_path
 from understudy.container.role_services import RoleServices
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import request
 from understudy.runtime.table import load_table
 from understudy.testkit.waiting import until
 
@@ -71,6 +73,24 @@ def test_a_pair_whose_slave_may_act_from_now_on_gives_back_what_the_slave_was_to
             assert master.offsets.query("readers", TOPIC, 0) == 35
             assert rules_of(pair, "m").report is not None
             await until(lambda: not pair.acts(), 5)
+
+    run(scenario)
+
+
+def test_a_slave_refuses_sends_as_its_settings_say_now() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            slave, codes = pair.broker("s"), []
+            header = {"a": "writers", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0"}
+            message = request(RequestCode.SEND_MESSAGE_V2, header, b"x")
+            for value in ("true", "false", "true"):
+                await pair.set(slave, ACTING, value)
+                codes.append((await pair.client.invoke(slave.identity.address, message, 5_000)).code)
+            assert codes == [
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                ResponseCode.SYSTEM_BUSY,
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+            ]
 
     run(scenario)
 
