@@ -24,27 +24,43 @@ from understudy.testkit.waiting import until
 # --- default settings ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["kill", "cut off"])
+async def lose_master(pair: Pair, how: str, *beside_slave: str) -> None:
+    """Kill the master, freeze it, or cut it off from its slave and the hosts *beside_slave*."""
+    if how == "kill":
+        await pair.cluster.kill("m")
+    elif how == "freeze":
+        pair.cluster.freeze("m")
+    else:
+        pair.cluster.partition(["m"], ["s", *beside_slave])
+
+
+async def bring_back(pair: Pair, how: str) -> Broker:
+    """End what :func:`lose_master` began; return the master, which knows by then that it was away."""
+    if how == "kill":
+        await pair.cluster.restart("m")
+        return pair.broker("m")
+    if how == "freeze":
+        pair.cluster.unfreeze("m")
+    else:
+        pair.cluster.heal()
+    await until(lambda: pair.broker("m").registration.isolated, 10)
+    return pair.broker("m")
+
+
+@pytest.mark.parametrize("how", ["kill", "freeze", "cut off"])
 def test_at_default_settings_a_returning_master_takes_back_what_its_slave_was_told(how: str) -> None:
     async def scenario(source: random.Random) -> None:
         async with open_pair(source) as pair:
             # given totalReplicas=1, as it stands when nobody sets it, and a slave that acts
             await pair.commit(pair.broker("m"), 5)
             await trio.sleep(5)
-            if how == "kill":
-                await pair.cluster.kill("m")
-            else:
-                pair.cluster.partition(["m"], ["s", "n1"])
+            await lose_master(pair, how, "n1")
             await until(pair.acts, 30)
             await pair.commit(pair.broker("s"), 35)
             # when the master is back
-            if how == "kill":
-                await pair.cluster.restart("m")
-            else:
+            if how != "kill":
                 await trio.sleep(10)
-                pair.cluster.heal()
-                await until(lambda: pair.broker("m").registration.isolated, 10)
-            master = pair.broker("m")
+            master = await bring_back(pair, how)
             await until(lambda: not master.registration.isolated, 30)
             # then it has what the slave was told before anybody finds it
             assert master.offsets.query("readers", TOPIC, 0) == 35
@@ -53,7 +69,7 @@ def test_at_default_settings_a_returning_master_takes_back_what_its_slave_was_to
     run(scenario)
 
 
-@pytest.mark.parametrize("how", ["kill", "cut off"])
+@pytest.mark.parametrize("how", ["kill", "freeze", "cut off"])
 def test_at_default_settings_what_a_slave_has_delivered_comes_from_no_returning_master_again(how: str) -> None:
     async def scenario(source: random.Random) -> None:
         async with open_pair(source, slave={"enableRemoteEscape": "true"}) as pair:
@@ -67,17 +83,9 @@ def test_at_default_settings_what_a_slave_has_delivered_comes_from_no_returning_
             slave = pair.broker("s")
             await until(lambda: slave.store.max_physical_offset == pair.broker("m").store.max_physical_offset, 10)
             # when the master is lost before they are due, and is back when the slave has delivered them
-            if how == "kill":
-                await pair.cluster.kill("m")
-            else:
-                pair.cluster.partition(["m"], ["s", "o", "n1"])
+            await lose_master(pair, how, "o", "n1")
             await until(lambda: len(records(other)) == 10, 90)
-            if how == "kill":
-                await pair.cluster.restart("m")
-            else:
-                pair.cluster.heal()
-                await until(lambda: pair.broker("m").registration.isolated, 10)
-            master = pair.broker("m")
+            master = await bring_back(pair, how)
             await until(lambda: not master.registration.isolated and not pair.acts(), 30)
             await trio.sleep(90)
             # then each has come once

@@ -244,7 +244,7 @@ class Group(Copies):
             broker.returning = handshake.begin(
                 Member(broker.broker_id, broker.address),
                 former,
-                lone=broker.memory.lone(broker.broker_id, total_replicas=len(self.brokers)),
+                lone=broker.memory.lone(broker.broker_id, total_replicas=self.total_replicas),
                 now=self.now,
                 dropped=broker.presence.cause == absence.DROPPED,
                 patience_seconds=PATIENCE_SECONDS,

@@ -3,6 +3,7 @@
 =================================  ======================================================================
 ``group 3 servers 2``              a master 0, slaves 1 and 2 (totalReplicas=3), name servers n1 and n2; nothing runs
 ``group 2 servers 1 without 0``    the same, with ``enableSlaveActingMaster=false`` at member 0
+``group 2 servers 1 replicas 1``   a master and a slave that say totalReplicas=1, the default
 ``acting true 0 1``                change ``enableSlaveActingMaster`` of members that run
 ``start 0 1``                      start these members, one after the other
 ``kill 0``                         end the process of a member; its connections end
@@ -40,8 +41,10 @@ class GroupRoom:
         """There is nothing to end: it is all values."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        without = frozenset(map(int, words[4:])) if words[3:4] == ["without"] else frozenset[int]()
-        self._group = Group(int(words[0]), int(words[2]), without_acting=without)
+        members, servers, more = int(words[0]), int(words[2]), words[3:]
+        replicas = int(more[1]) if more[:1] == ["replicas"] else members
+        without = frozenset(map(int, more[1:])) if more[:1] == ["without"] else frozenset[int]()
+        self._group = Group(members, servers, replicas, without_acting=without)
         self.lines = self._group.lines
         self.commands: dict[str, Callable[[Sequence[str]], None]] = {
             "acting": self._acting,

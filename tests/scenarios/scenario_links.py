@@ -11,10 +11,20 @@ from understudy.container.preonline.lost_end import Reach, longest_first
 
 
 class Links(Transcript):
-    """The members 0 to n and their name servers, over links that can be cut."""
+    """The members 0 to n and their name servers, over links that can be cut.
 
-    def __init__(self, members: int, servers: int, *, without_acting: frozenset[int] = frozenset()) -> None:
+    Args:
+        members: how many.
+        servers: how many.
+        total_replicas: ``totalReplicas`` of every member.
+        without_acting: members whose ``enableSlaveActingMaster`` is false.
+    """
+
+    def __init__(
+        self, members: int, servers: int, total_replicas: int, *, without_acting: frozenset[int] = frozenset()
+    ) -> None:
         super().__init__()
+        self.total_replicas = total_replicas
         self.brokers = [Broker(number, number not in without_acting) for number in range(members)]
         self.servers = [NameServer(f"n{number + 1}") for number in range(servers)]
         self.cuts: set[frozenset[str]] = set()
@@ -52,7 +62,7 @@ class Links(Transcript):
             elif other.locks.get(queue, client) == client:
                 other.locks[queue] = client
                 grants[other.name] = [key]
-        quorum = lock_quorum.quorum_of(len(self.brokers))
+        quorum = lock_quorum.quorum_of(self.total_replicas)
         result = lock_quorum.decide([key], grants, quorum, held, silent=silent)
         if result.returned:
             for name in grants:
