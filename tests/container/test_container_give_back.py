@@ -11,6 +11,8 @@ from container_pair import DEFAULTS, ELSEWHERE, Pair, open_pair
 from container_ring import TOPIC, acting, cut_between, open_ring, records, run
 
 from understudy.broker.broker import Broker
+from understudy.broker.group_memory import FILE_NAME
+from understudy.broker.storage import config_path
 from understudy.container.role_services import RoleServices
 from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
@@ -151,6 +153,36 @@ def test_a_name_server_that_has_just_booted_is_no_proof_of_being_alone(other: st
             assert again.offsets.query("readers", TOPIC, 0) == 60
             for mend in mends:
                 mend()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("young", ["n1", "n2"])
+def test_a_master_that_remembers_nobody_asks_every_name_server_for_its_slave(young: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, name_servers=("n1", "n2")) as pair:
+            master = pair.broker("m")
+            await pair.commit(master, 5)
+            await trio.sleep(5)
+            # given a slave that acts, and a master that has lost the file which tells of it
+            await pair.cluster.kill("m")
+            await until(pair.acts, 10)
+            await pair.commit(pair.broker("s"), 35)
+            disk, path = pair.cluster.host("m").disk, config_path(master.options.store, FILE_NAME)
+            for copy in (path, path + ".bak"):
+                if disk.exists(copy):
+                    disk.remove(copy)
+            # and a name server that has just booted, and that the slave does not reach
+            pair.cluster.partition([young], ["s"])
+            await pair.cluster.kill(young)
+            await pair.cluster.restart(young)
+            # when the master comes back
+            await pair.cluster.restart("m")
+            master = pair.broker("m")
+            assert master.member_group.memory.members is None
+            await until(lambda: not master.registration.isolated, 30)
+            # then the other name server has told it of its slave before anybody finds it
+            assert master.offsets.query("readers", TOPIC, 0) == 35
 
     run(scenario)
 

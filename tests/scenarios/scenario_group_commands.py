@@ -17,6 +17,7 @@
 ``pass 5``                         let five seconds pass
 ``store 0 300``                    a producer stores: the log of member 0 ends at 300
 ``lose 0 100``                     the machine of a dead member had written its log up to 100 only
+``forget 0``                       a dead member has lost the file of those whom it remembers
 ``commit 1 17``                    a client of member 1 commits offset 17
 ``lock client-a 3 at 0``           a client wants to hold queue 3, asking member 0
 ``finish 0``                       an operator ends the pre-online of member 0
@@ -32,6 +33,8 @@ from collections.abc import Callable, Sequence
 
 from scenario_group import Group
 from scenario_members import Broker, NameServer
+
+from understudy.broker.group_memory import GroupMemory
 
 
 class GroupRoom:
@@ -63,6 +66,7 @@ class GroupRoom:
             "pass": self._pass,
             "store": self._store,
             "lose": self._lose,
+            "forget": self._forget,
             "commit": self._commit,
             "lock": lambda words: self._group.lock(words[0], words[1], self._broker(words[3])),
             "finish": lambda words: self._group.finish(self._broker(words[0])),
@@ -109,6 +113,9 @@ class GroupRoom:
     def _lose(self, words: Sequence[str]) -> None:
         broker = self._broker(words[0])
         broker.log_end, broker.log_open = int(words[1]), True
+
+    def _forget(self, words: Sequence[str]) -> None:
+        self._broker(words[0]).memory = GroupMemory()
 
     def _commit(self, words: Sequence[str]) -> None:
         self._broker(words[0]).commit_offset = int(words[1])
