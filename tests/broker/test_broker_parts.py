@@ -17,10 +17,11 @@ import pytest
 from understudy import broker, container
 from understudy.broker import admin, parts, processors
 from understudy.broker.broker import Broker
-from understudy.broker.processors.pop import PopParts
 
 WIRING = re.compile(r"register|register_all|\w+_parts")
 """Functions that take parts from a broker and give them to what they make."""
+FROZEN = attrs.make_class("Frozen", [], frozen=True).__setattr__
+"""What attrs gives every class that it freezes."""
 WHOLE = re.compile(rf"\b{Broker.__name__}\b")
 MOST_PARTS = 6
 """Of one class; what needs more is two classes, or has parts that belong together and deserve a name."""
@@ -131,8 +132,8 @@ def test_who_takes_the_whole_broker_is_found(made: Any) -> None:
     assert [f"{made.__module__}.{name}"] == takers(module)
 
 
-def records() -> list[type]:
-    """Return the attrs classes that are defined below broker and container."""
+def classes() -> list[type]:
+    """Return the classes that are defined below broker and container."""
     modules = [
         import_module(each.name)
         for package in (broker, container)
@@ -142,13 +143,17 @@ def records() -> list[type]:
         each
         for module in modules
         for each in vars(module).values()
-        if inspect.isclass(each) and attrs.has(each) and each.__module__ == module.__name__
+        if inspect.isclass(each) and each.__module__ == module.__name__
     ]
+
+
+def all_parts(known: list[type]) -> list[type]:
+    return [each for each in known if each.__name__.endswith("Parts")]
 
 
 def too_large(known: list[type]) -> dict[str, int]:
     """Return how many fields those have that have too many, of *known* parts and the records that parts share."""
-    parts = [each for each in known if each.__name__.endswith("Parts")]
+    parts = all_parts(known)
     named = {name for each in parts for field in attrs.fields(each) for name in re.findall(r"\w+", str(field.type))}
     shared = [each for each in known if each.__name__ in named and _is_shared_record(each)]
     sizes = {each.__qualname__: len(attrs.fields(each)) for each in (*parts, *shared)}
@@ -157,13 +162,19 @@ def too_large(known: list[type]) -> dict[str, int]:
 
 def _is_shared_record(known: type) -> bool:
     """Tell whether *known* only holds others; what can be gone through, such as the tables that travel, is a list."""
-    return known.__setattr__ is PopParts.__setattr__ and not hasattr(known, "__iter__")
+    return known.__setattr__ is FROZEN and not hasattr(known, "__iter__")
 
 
 def test_nothing_takes_a_broker_by_pieces() -> None:
-    known = records()
-    assert len([each for each in known if each.__name__.endswith("Parts")]) > 30
+    known = [each for each in classes() if attrs.has(each)]
+    assert len(all_parts(known)) > 30
     assert {} == too_large(known)
+
+
+def test_parts_stay_what_they_were_when_they_were_taken() -> None:
+    found = all_parts(classes())
+    assert {"broker", "container"} == {each.__module__.split(".")[1] for each in found}
+    assert [] == [each.__qualname__ for each in found if each.__setattr__ is not FROZEN]
 
 
 def test_large_parts_are_found_also_where_they_hide_in_a_record() -> None:
