@@ -76,7 +76,7 @@ from understudy.broker.transactions.service import Transactions
 from understudy.format import names
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import Lane
+from understudy.remoting.dispatch import LARGE_BODIES, Lane
 from understudy.runtime.world import World
 from understudy.security.opening import gate_of
 from understudy.store.deletions import Deletion
@@ -231,7 +231,6 @@ class Broker:
             client,
             self.presence,
             self.replication.follow,
-            lambda: config.enable_slave_acting_master and not self.member_group.state.master_declines,
         )
         self.member_group = MemberGroup(
             world,
@@ -283,7 +282,7 @@ class Broker:
         self.forwards = Forwards(self.node, client, lambda: self.registration.name_servers)
         logical = LogicalPulls(self.node, self.queue_mappings, self.forwards, self.logical_lane)
         self.pull = PullProcessor(pull_parts(self), subscriptions, broadcasting, logical)
-        self.members = MemberProcessor(member_parts(self))
+        self.members = MemberProcessor(member_parts(self), self.server.lane(LARGE_BODIES))
         self.hold.answer = self.pull.again
         register_handlers(self)
         if self.gate is not None:

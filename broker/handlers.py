@@ -20,14 +20,17 @@ from understudy.broker.parts import (
 )
 from understudy.broker.processors.end_transaction import LANE as END_TRANSACTION_LANE
 from understudy.broker.processors.end_transaction import EndTransactionProcessor
+from understudy.broker.processors.lock import LANE as LOCK_LANE
 from understudy.broker.processors.lock import LockProcessor
 from understudy.broker.processors.queue_offsets import OffsetProcessor
 from understudy.broker.processors.recall import RecallProcessor
 from understudy.broker.processors.reply import LANE as REPLY_LANE
 from understudy.broker.processors.reply import ReplyProcessor
+from understudy.broker.processors.send_back import LANE as SEND_BACK_LANE
 from understudy.broker.processors.send_back import SendBackProcessor
 from understudy.broker.processors.send_back_copies import RetryCopies
 from understudy.remoting.codes import RequestCode
+from understudy.remoting.dispatch import LARGE_BODIES
 from understudy.remoting.limits import LaneLimits
 
 if TYPE_CHECKING:
@@ -55,7 +58,9 @@ def register_handlers(broker: Broker) -> None:
     for processor in (
         broker.send,
         SendBackProcessor(
-            send_back_parts(broker), RetryCopies(broker.node, broker.groups, broker.store, broker.delays, broker.gate)
+            send_back_parts(broker),
+            RetryCopies(broker.node, broker.groups, broker.store, broker.delays, broker.gate),
+            server.lane(SEND_BACK_LANE),
         ),
         ReplyProcessor(reply_parts(broker)),
         RecallProcessor(recall_parts(broker)),
@@ -63,7 +68,7 @@ def register_handlers(broker: Broker) -> None:
         broker.pops,
         FirstReadAnswers(broker.identity, broker.offsets),
         broker.members,
-        EndTransactionProcessor(end_transaction_parts(broker)),
+        EndTransactionProcessor(end_transaction_parts(broker), server.lane(END_TRANSACTION_LANE)),
         LogicalOffsets(
             broker.node,
             broker.queue_mappings,
@@ -71,7 +76,7 @@ def register_handlers(broker: Broker) -> None:
             broker.logical_lane,
             OffsetProcessor(offset_parts(broker)),
         ),
-        LockProcessor(lock_parts(broker)),
+        LockProcessor(lock_parts(broker), server.lane(LOCK_LANE), server.lane(LARGE_BODIES)),
     ):
         processor.register(server)
     admin.register_all(broker, server)

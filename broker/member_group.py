@@ -122,6 +122,7 @@ class MemberGroup:
         self._unknown_somewhere = False
         self.state = member_view.State(self._own())
         registration.on_taken.append(lambda: self._take(Registered()))
+        registration.master_declines = lambda: self.state.master_declines
         registration.may_tell = self._may_tell
         self.on_view: list[Callable[[], None]] = []
 

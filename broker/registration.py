@@ -72,12 +72,13 @@ class Registration:
         client: connections to name servers.
         presence: whether name servers may be told of the broker.
         learn_master: takes the master's address and HA address that a name server answered (``None``: none).
-        acts_for_master: whether slaves may be shown in the place of their master, as far as this broker goes.
 
     Attributes:
         servers: where the name servers are.
         requests: what is said to them.
         on_taken: called when a name server has taken everything.
+        master_declines: whether the master of this broker would take nothing back, so that no slave may be shown in its
+            place; whoever sets it knows the group.
         may_tell: asked before a name server is told everything over another connection than the last time, with its
             address; whoever sets it looks there whether others have acted for this broker since.
     """
@@ -92,7 +93,6 @@ class Registration:
         client: RemotingClient,
         presence: Presence,
         learn_master: Callable[[str | None, str | None], None],
-        acts_for_master: Callable[[], bool],
     ) -> None:
         self._world = world
         self._options = options
@@ -101,8 +101,14 @@ class Registration:
         self._client = client
         self._presence = presence
         self._learn_master = learn_master
-        self.requests = RegistrationRequests(options, identity, topics, mappings, acts_for_master)
         broker = options.broker
+        self.requests = RegistrationRequests(
+            options,
+            identity,
+            topics,
+            mappings,
+            lambda: broker.enable_slave_acting_master and not self.master_declines(),
+        )
         self.servers = NameServers(
             world,
             lambda: broker.namesrv_addr,
@@ -110,6 +116,7 @@ class Registration:
             lambda: broker.update_name_server_addr_period,
         )
         self.on_taken: list[Callable[[], object]] = []
+        self.master_declines: Callable[[], bool] = _never
         self.may_tell: Callable[[str], Awaitable[bool]] = _always
         self._state = registering.State()
         self._over: dict[str, Connection] = {}  # by name server: what carried the last registration that was taken
@@ -364,6 +371,10 @@ class Registration:
         table = data.get("table") if isinstance(data, Mapping) else None
         if isinstance(table, Mapping):
             self._topics.apply_order_config(str(topic) for topic in table)
+
+
+def _never() -> bool:
+    return False
 
 
 async def _always(address: str) -> bool:

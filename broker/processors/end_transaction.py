@@ -20,7 +20,7 @@ from understudy.format.record import decode_offset_message_id
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import Answer
+from understudy.remoting.dispatch import Answer, Lane
 from understudy.remoting.fields import CommandError, optional_bool, required, required_int
 from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
@@ -49,15 +49,20 @@ class EndTransactionParts:
 
 
 class EndTransactionProcessor:
-    """Handlers of the codes of transactions of one broker."""
+    """Handlers of the codes of transactions of one broker.
 
-    def __init__(self, parts: EndTransactionParts) -> None:
+    Args:
+        parts: of the broker.
+        lane: where decisions wait for another master, or until the half messages are known.
+    """
+
+    def __init__(self, parts: EndTransactionParts, lane: Lane) -> None:
         self._parts = parts
+        self._lane = lane
         self._identity = parts.node.identity
 
     def register(self, server: RemotingServer) -> None:
         """Answer the codes at *server*."""
-        self._lane = server.lane(LANE)
         server.register(RequestCode.END_TRANSACTION, self.end)
         server.register(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume)
 

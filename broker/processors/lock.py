@@ -30,7 +30,7 @@ from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import LARGE_BODIES, Answer
+from understudy.remoting.dispatch import Answer, Lane
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
@@ -77,18 +77,23 @@ class LockParts:
 
 
 class LockProcessor:
-    """Handlers of the lock codes of one broker."""
+    """Handlers of the lock codes of one broker.
 
-    def __init__(self, parts: LockParts) -> None:
+    Args:
+        parts: of the broker.
+        lane: where requests wait for other brokers.
+        large: where those wait that name many queues.
+    """
+
+    def __init__(self, parts: LockParts, lane: Lane, large: Lane) -> None:
         self._parts = parts
+        self._lane, self._large = lane, large
         self._identity = parts.node.identity
         self._world = parts.node.world
         self._lines = Damping()
 
     def register(self, server: RemotingServer) -> None:
         """Answer the lock codes at *server*."""
-        self._lane = server.lane(LANE)
-        self._large = server.lane(LARGE_BODIES)
         server.register(RequestCode.LOCK_BATCH_MQ, self.lock, READING)
         server.register(RequestCode.UNLOCK_BATCH_MQ, self.unlock, READING)
 

@@ -26,7 +26,7 @@ from understudy.remoting.bodies import JsonError, body_of, json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import LARGE_BODIES, Answer, Lane
+from understudy.remoting.dispatch import Answer, Lane
 from understudy.remoting.fields import CommandError, optional, required
 from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
@@ -59,10 +59,16 @@ class MemberParts:
 
 
 class MemberProcessor:
-    """Handlers of the membership codes of one broker, and the service that expires silent clients."""
+    """Handlers of the membership codes of one broker, and the service that expires silent clients.
 
-    def __init__(self, parts: MemberParts) -> None:
+    Args:
+        parts: of the broker.
+        large: where long heartbeats wait.
+    """
+
+    def __init__(self, parts: MemberParts, large: Lane) -> None:
         self._parts = parts
+        self._large = large
         self._config = parts.node.options.broker
         self._world = parts.node.world
         self._clock = self._world.clock
@@ -73,7 +79,6 @@ class MemberProcessor:
 
     def register(self, server: RemotingServer) -> None:
         """Answer the membership codes at *server* and learn when its connections end."""
-        self._large: Lane = server.lane(LARGE_BODIES)
         server.register(RequestCode.HEART_BEAT, self.heartbeat, heartbeat.READING)
         server.register(RequestCode.UNREGISTER_CLIENT, self.unregister)
         server.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)

@@ -22,7 +22,7 @@ from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import Answer
+from understudy.remoting.dispatch import Answer, Lane
 from understudy.remoting.fields import CommandError, required
 from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
@@ -60,15 +60,16 @@ class SendBackProcessor:
     Args:
         parts: of the broker.
         copies: makes what is to be put.
+        lane: where requests to a slave wait for the master that runs beside it.
     """
 
-    def __init__(self, parts: SendBackParts, copies: RetryCopies) -> None:
+    def __init__(self, parts: SendBackParts, copies: RetryCopies, lane: Lane) -> None:
         self._parts = parts
+        self._lane = lane
         self._copies = copies
 
     def register(self, server: RemotingServer) -> None:
         """Answer the code at *server*."""
-        self._lane = server.lane(LANE)
         server.register(RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back)
 
     def send_back(self, connection: Connection, command: Command) -> Answer:

@@ -51,7 +51,11 @@ class PagedCopying(Copying):
         self._names = names
         self._taken: DataVersion | None = None
         self._total = 0
-        self._next_look()
+        self._may_skip = False
+        self._version: DataVersion | None = None
+        self._rows: Rows = {}
+        self._body: Mapping[str, Any] = {}
+        self._begin, self._known = 0, ""
 
     @property
     def taken(self) -> DataVersion | None:
@@ -101,9 +105,7 @@ class PagedCopying(Copying):
 
     def _next_look(self) -> None:
         self._may_skip = self._taken is not None
-        self._version: DataVersion | None = None
-        self._rows: Rows = {}
-        self._body: Mapping[str, Any] = {}
+        self._version, self._rows, self._body = None, {}, {}
         self._begin, self._known = 0, ""
         if self._taken is not None:
             self._begin, self._known = self._total, dumps(self._taken.to_json()).decode()

@@ -182,7 +182,6 @@ async def test_whoever_hangs_up_at_each_registration_is_asked_again_after_the_re
         client,  # type: ignore[arg-type]  # asked only
         presence,
         lambda address, ha_address: None,
-        lambda: False,
     )
     await registration.servers.refresh()
     with trio.move_on_after(60):
