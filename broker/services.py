@@ -137,8 +137,11 @@ def role_rows(broker: Broker, rules: RoleRules) -> tuple[ServiceRow, ...]:
     """Return the services that live as long as *broker* has the role that *rules* are for, in the order of their start.
 
     They stop in the opposite order: what delivers before what copies.
+
+    Raises:
+        ValueError: a service would have no row, or two.
     """
-    runs: dict[Service, Run] = {
+    own: dict[Service, Run] = {
         Service.REPLICATION_SERVER: broker.replication.run_master,
         Service.REPLICATION_CLIENT: broker.replication.run_slave,
         Service.METADATA_SYNC: broker.slave_sync.run,
@@ -147,8 +150,12 @@ def role_rows(broker: Broker, rules: RoleRules) -> tuple[ServiceRow, ...]:
         Service.SCHEDULE: broker.schedule.run,
         Service.TIMER: broker.timing.deliver,
         Service.REVIVE: broker.pops.run,
-        **rules.services(),
     }
+    hosted = rules.services()
+    wrong = [each.value for each in Service if (each in own) == (each in hosted)]
+    if wrong:
+        raise ValueError(f"either the broker or its host runs a service: {', '.join(wrong)}")
+    runs = own | dict(hosted)
     extra = (Service.LATE_TAKE_OVER, Service.LOG_TOPICS)
     rows = [ServiceRow(each.value, _decided(each), run, each not in extra) for each, run in runs.items()]
     wheel = _wanted(broker.options.store.timer_wheel_enable)({})
@@ -208,16 +215,15 @@ class ServiceKeeper:
                 log.info("still on" if new.run else "still off", broker=self._owner, service=name, why=new.reason)
 
     def roster(self) -> list[RosterLine]:
-        """Return a line for each row, and for each service that was started beside them."""
+        """Return a line for each row."""
         known = {each.name: each for each in self.supervisor.roster()}
         lines = []
-        for name in (*self._decided, *(name for name in known if name not in self._decided)):
-            found, decision = known.get(name), self._decided.get(name)
-            reason = decision.reason if decision is not None else ""
+        for name, decision in self._decided.items():
+            found = known.get(name)
             if found is None:
-                lines.append(RosterLine(name, "off", reason, 0))
+                lines.append(RosterLine(name, "off", decision.reason, 0))
             else:
-                lines.append(RosterLine(name, found.state, found.error or reason or found.reason, found.started_ms))
+                lines.append(RosterLine(name, found.state, found.error or decision.reason, found.started_ms))
         return lines
 
 
@@ -245,10 +251,6 @@ class BrokerServices:
             (line for keeper in self._keepers for line in keeper.roster()),
             key=lambda line: line.name,
         )
-
-    def start(self, name: str, run: Run, *, reason: str = "always on") -> None:
-        """Run one more service as long as the broker lives; its failure ends the broker."""
-        self._keepers[0].supervisor.start(name, run, reason=reason)
 
     async def stop(self, name: str) -> None:
         """Stop service *name* and wait until it is gone; an unknown one is fine."""

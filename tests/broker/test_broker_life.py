@@ -16,6 +16,7 @@ from broker_rig import PORT, NoNetwork, open_rig, options
 
 from understudy.broker.broker import Broker
 from understudy.broker.persistence import Persistence, SavedTable
+from understudy.broker.services import Service, role_rows
 from understudy.broker.storage import BrokerStartError
 from understudy.container.hosted import host_broker
 from understudy.format.json_dialect import loads
@@ -214,15 +215,32 @@ async def test_fast_port_serves_everything_but_pulls(tmp_path: Path) -> None:
         assert fast.codes <= rig.broker.server.codes
 
 
-async def test_failing_service_ends_this_broker_only(tmp_path: Path) -> None:
+async def test_each_service_has_one_row_that_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        rules = rig.broker.session.rules
+        await until(lambda: "schedule" in rig.broker.services.running(), 5)
+        hosted = dict(rules.services())
+        names = sorted(row.name for row in role_rows(rig.broker, rules))
+        assert names == sorted(each.value for each in Service)
+        # when its host runs one that is the broker's, or forgets one of its own
+        for wrong in (hosted | {Service.TIMER: rig.broker.timing.deliver}, dict(list(hosted.items())[1:])):
+            (name,) = (each.value for each in hosted.keys() ^ wrong.keys())
+            monkeypatch.setattr(rules, "services", lambda wrong=wrong: wrong)
+            # then no role begins without it
+            with pytest.raises(ValueError, match=f"runs a service: {name}$"):
+                role_rows(rig.broker, rules)
+
+
+async def test_failing_service_ends_this_broker_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_rig(str(tmp_path / "neighbour")) as neighbour:
         with trio.fail_after(30), pytest.raises(BaseExceptionGroup) as ended:
             async with open_rig(str(tmp_path / "broken"), {"brokerName": "broker-b"}) as rig:
 
-                async def fails() -> None:
+                def fails() -> None:
                     raise RuntimeError("service broke")
 
-                rig.broker.services.start("broken", fails)
+                monkeypatch.setattr(rig.broker.session.rules, "decide", fails)
+                rig.broker.session.look()
                 await trio.sleep_forever()
         assert ended.group_contains(RuntimeError, match="service broke")
         assert neighbour.send("T").code == 0

@@ -183,15 +183,16 @@ async def test_a_folder_held_by_a_neighbour_refuses_the_broker(tmp_path: Path) -
 
 
 async def test_a_broker_that_fails_leaves_its_neighbours_running(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def explode() -> None:
+    def explode() -> None:
         raise RuntimeError("disk controller on fire")
 
     async with LocalCluster(2) as cluster, open_client(real_world()) as client:
         failing = cluster.brokers["broker-a"]
         (hosted,) = [each for each in cluster.container.brokers() if each.broker is failing]
-        failing.services.start("doomed", explode)
+        monkeypatch.setattr(failing.session.rules, "decide", explode)
+        failing.session.look()
         with trio.fail_after(30):
             await hosted.stopped.wait()
 
