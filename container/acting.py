@@ -2,7 +2,8 @@
 
 The rules of the room:
 
-* A **role** is a set of running services. Nothing else in the broker asks whether it acts.
+* A **role** is a set of running services. Who else needs to know whether the broker acts asks the rules of its role
+  (:class:`~understudy.broker.session.RoleRules`), which ask here.
 * A master runs the master's services. A slave runs the copying ones. A slave **acts** when it has the smallest id of
   all members that the name server sees, no member is a master, and it may (``enableSlaveActingMaster``); then it also
   runs the master's services that look after messages already stored. It never takes sends.

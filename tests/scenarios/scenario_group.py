@@ -1,8 +1,9 @@
 """A small group of brokers made of the pure decisions alone, and the name servers they talk to; for scenario files.
 
-Nothing in here is a second opinion on what a broker should do: what it registers, sees, trusts, hides from, asks, takes
-over and runs is decided by the product's own functions. This module only carries their actions out, at once and in
-order, over links that can be cut, and notes what happened in words.
+Nothing in here is a second opinion on what a broker should do: what it registers, sees, trusts, hides from, asks and
+runs is decided by the product's own functions. This module carries their actions out, at once and in order, over links
+that can be cut, and notes what happened in words. What they are carried out on is a model: name servers are sets of
+members, and a take-over is the larger of two commit offsets.
 """
 
 from __future__ import annotations
