@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,7 +11,17 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from bench.failover import main
-from bench.failover_table import TARGETS, Target, medians, page_table, put_into, table, table_of_page
+from bench.failover_table import (
+    NOT_MEASURED,
+    TARGETS,
+    Figures,
+    Target,
+    medians,
+    page_table,
+    put_into,
+    table,
+    table_of_page,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "failover.md"
 BOUND = Target("a", "bound", must_s=0.5, goal_ratio=0.1)
@@ -59,20 +70,29 @@ def test_a_page_gets_the_least_and_the_greatest_of_all_rounds(tmp_path: Path) ->
     )
     ours = [{"kill_route_s": 0.0123}, {"kill_route_s": 0.2, "merge_s": 1.5}]
     put_into(path, page_table(ours, [{"kill_route_s": 13.14}, {"kill_route_s": 13.12}]))
-    before, header, _, route, merge, after = (line for line in path.read_text().splitlines() if line)
+    before, header, _, *rows, after = (line for line in path.read_text().splitlines() if line)
     assert (before, after) == ("before", "after")
     assert header.startswith("| seconds, least to greatest of 2 rounds |")
-    assert [each.strip() for each in route.split("|")[2:4]] == ["13.1", "0.0123 to 0.2"]
-    assert [each.strip() for each in merge.split("|")[2:4]] == ["not measured", "1.5"]
+    shown = {target.key: line.split(" | ")[1:3] for target, line in zip(TARGETS, rows, strict=True)}
+    assert shown == {target.key: ["not measured"] * 2 for target in TARGETS} | {
+        "kill_route_s": ["13.1", "0.0123 to 0.2"],
+        "merge_s": ["not measured", "1.5"],
+    }
 
 
 def test_the_page_of_failovers_holds_the_table_of_this_bench() -> None:
     page = PAGE.read_text(encoding="utf-8")
     begin, end = table_of_page(page)
-    shown = [[each.strip() for each in line.split("|")] for line in page[begin:end].splitlines()[2:]]
-    rows = [(label, note) for _, label, _, _, note, _ in shown]
-    wanted = [(target.label, target.note) for target in TARGETS]
-    assert rows == wanted, "refresh it: ./understudy bench failover --rounds 3 --into docs/failover.md"
+    lines = page[begin:end].splitlines()
+    rounds: tuple[list[Figures], ...] = ([], [])
+    for each, line in zip(TARGETS, lines[2:], strict=True):
+        for found, cell in zip(rounds, line.split(" | ")[1:3], strict=True):
+            found += [{each.key: float(figure)} for figure in cell.split(" to ") if figure != NOT_MEASURED]
+    java, ours = rounds
+    printed = page_table(ours, java)
+    assert lines[1:] == printed[1:], "refresh it: ./understudy bench failover --rounds 3 --into docs/failover.md"
+    number = r"one round|least to greatest of \d+ rounds"
+    assert re.fullmatch(rf"\| seconds, ({number}) \| Java 5\.4\.0 \| here \| \|", lines[0])
 
 
 @pytest.mark.parametrize("text", ["nothing here\n", "| seconds, a |\n\n| seconds, b |\n"])
