@@ -46,19 +46,22 @@ _AT_THE_START = {
     "adminBrokerThreadPoolNums",
     "adminBrokerThreadPoolQueueCapacity",
     "bindAddress",
+    "consumerOffsetUpdateVersionStep",
+    "delayOffsetUpdateVersionStep",
     "enableControllerInNamesrv",
     "endTransactionPoolQueueCapacity",
     "endTransactionThreadPoolNums",
     "listenPort",
     "loadBalanceProcessorThreadPoolNums",
     "loadBalanceThreadPoolQueueCapacity",
+    "messageDelayLevel",
     "processReplyMessageThreadPoolNums",
     "replyThreadPoolQueueCapacity",
     "serverChannelMaxIdleTimeSeconds",
     "waitTimeMillsInAdminBrokerQueue",
     "waitTimeMillsInTransactionQueue",
 }
-"""What listeners, and the lanes of their handlers, are made with."""
+"""What listeners, the lanes of their handlers, and tables are made with."""
 _FAMILIES_AT_THE_START = ("controllerDLeger", "controllerRaft", "metrics", "metricGrpc", "metricLogging")
 _OF_CONTROLLERS_AT_THE_START = {
     "controllerLogFile",
