@@ -261,11 +261,7 @@ class Broker:
         self.services = BrokerServices()
         self.roles = Roles(self, open_rules)
         levels = self.delay_levels = DelayLevels(
-            world.clock,
-            store,
-            self.schedule_progress,
-            self.delay_levels_ms,
-            self._delivered,
+            world.clock, store, self.schedule_progress, self.delay_levels_ms, self._delivered
         )
         self.schedule = DeferredService(world.clock, levels, self.session.rules)
         levels.announce = self.schedule.arrived
