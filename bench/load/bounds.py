@@ -160,7 +160,7 @@ BOUNDS = [
     _scale("pops of all queues of a topic that has 60,000", "pops of 60,000 queues"),
     _scale("1,000 waiting pops woken at once", "1,000 waiting pops"),
     _scale("batches of acknowledgements", "acknowledgements in batches"),
-    _scale("10,000 timer and 10,000 delayed messages due at once", "timer and delayed messages"),
+    _scale("100,000 timer messages due in one second, and 10,000 delayed ones", "100,000 timer messages"),
     _scale("5,000 half messages that nobody decides", "5,000 half messages"),
     _scale("pulls by the longest conditions", "the longest conditions"),
     _scale("shares of the queues of a topic that has 60,000", "queues of a large topic dealt out"),

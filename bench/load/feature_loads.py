@@ -13,7 +13,10 @@ from understudy.remoting.command import Command, request
 
 SECONDS = 2.0
 POPS = 1_000
-TIMED = 10_000
+TIMERS = 100_000
+TIMERS_DUE_SECONDS = 15
+"""Until then all of them are sent."""
+DELAYED = 10_000
 HALVES = 5_000
 ACKS = 32
 FILTERED = 20_000
@@ -70,12 +73,13 @@ def acknowledgements(server: Server) -> None:
 
 def timers_due(server: Server) -> None:
     """Very many timer messages and delayed ones that are due in the same second."""
-    due = str((int(time.time()) + 3) * 1000)
+    due = int(time.time()) + TIMERS_DUE_SECONDS
+    kinds = ((TIMERS, f"TIMER_DELIVER_MS\x01{due}000\x02"), (DELAYED, "DELAY\x013\x02"))  # 10 s
     with Peer(server.port) as peer:
-        for how in (f"TIMER_DELIVER_MS\x01{due}\x02", "DELAY\x011\x02"):
-            for first in range(0, TIMED, 500):
+        for count, how in kinds:
+            for first in range(0, count, 500):
                 peer.ask_all(*(send_request(topic_name(12), b"%d" % (first + each), 0, how) for each in range(500)))
-    time.sleep(SECONDS + 3)
+    time.sleep(max(due - time.time(), 0) + SECONDS + 3)
 
 
 def halves_asked(server: Server) -> None:
@@ -139,7 +143,7 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("pops of 60,000 queues (200050)", wide_pops, wide_topic),
     ("1,000 waiting pops woken", woken_pops, _nothing),
     ("acknowledgements in batches (200151)", acknowledgements, _nothing),
-    ("timer and delayed messages due at once", timers_due, _nothing),
+    ("100,000 timer messages due at once", timers_due, _nothing),
     ("5,000 half messages asked about", halves_asked, _nothing),
     ("the longest conditions", long_conditions, _nothing),
     ("queues of a large topic dealt out (400)", assignments, wide_topic),
