@@ -11,6 +11,7 @@ from understudy.broker.admin.stuck_entries import DeferredParts
 from understudy.broker.clients import ProducerTable
 from understudy.broker.config import BrokerOptions
 from understudy.broker.stuck_work import Look, Waiting
+from understudy.broker.timer.lateness import behind_ms, may_hold
 from understudy.broker.transactions.checking import rules_of
 from understudy.broker.transactions.half import Half
 from understudy.broker.transactions.service import Transactions
@@ -51,7 +52,7 @@ def half_rows(parts: HalfParts, look: Look, halves: Sequence[Half]) -> Generator
 def pop_rows(parts: DeferredParts, look: Look) -> Sequence[Waiting]:
     """Make the rows of what was popped."""
     pops, timer = parts.pops, parts.timing.timer
-    behind = timer.behind > 0 or timer.behind_ms(look.now_ms) > 0
+    behind = may_hold(timer, look.now_ms)
     found = [(queue, *pops.queues.behind(queue)) for queue in range(pops.log.queues)]
     rows = [look.pop(queue, entries, due_ms, behind) for queue, entries, due_ms in found if entries]
     acting = pops.acting
@@ -65,7 +66,7 @@ def timer_rows(parts: DeferredParts, look: Look) -> Sequence[Waiting]:
     timer = parts.timing.timer
     if not parts.keys.timer_wheel_enable or not timer.waiting + timer.behind:
         return ()
-    return (look.timer(timer.waiting, timer.behind, timer.behind_ms(look.now_ms), timer.next_due_ms()),)
+    return (look.timer(timer.waiting, timer.behind, behind_ms(timer, look.now_ms), timer.next_due_ms()),)
 
 
 def level_rows(parts: DeferredParts, look: Look) -> Sequence[Waiting]:

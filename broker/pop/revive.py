@@ -28,6 +28,8 @@ from understudy.broker.pop.state import PopState
 from understudy.broker.pop.taking import offset_of
 from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
 from understudy.broker.redelivery import Redelivery
+from understudy.broker.timer.lateness import ahead_ms
+from understudy.broker.timer.timer import Timer
 from understudy.format import names
 from understudy.format.record import Record, RecordError, decode_records
 from understudy.runtime.log import get_logger
@@ -78,6 +80,7 @@ class ReviveParts:
         state: what was popped, and how far the revive topic is worked off.
         acting: what a slave that acts handed out, or the timer gave it.
         timer_behind: tells whether something that was due may not have come out of the timer yet.
+        timer: what comes into the revive topic waits in it.
     """
 
     node: Node
@@ -86,6 +89,7 @@ class ReviveParts:
     state: PopState
     acting: ActingPops
     timer_behind: Callable[[], bool]
+    timer: Timer
 
 
 class ReviveQueues:
@@ -191,15 +195,28 @@ class ReviveQueues:
         window.not_beyond(self._clock.wall_ms())
         for ack in self._handed_on.pop(queue, ()):
             window.add_ack(ack)
-        if not self._scan(queue, window) and not window.ripe(1):
+        at_end = self._scan(queue, window)
+        self._look_at_timer(window, at_end)
+        if not at_end and (window.held_until_ms or not window.ripe(1)):
             return Found((), window.resume, None)  # more follows
-        ripe = window.ripe(POINTS)
+        ripe = [] if window.held_until_ms else window.ripe(POINTS)
         items = tuple(item for each in ripe for item in self._items(queue, each))
         if ripe:
             return Found(items, window.after(ripe), None)
         due_ms = window.due_ms()
         pause = self._clock.wall_ms() + self._config.revive_interval
         return Found((), window.resume, due_ms if due_ms == NEVER else max(due_ms, pause))
+
+    def _look_at_timer(self, window: ReviveWindow, at_end: bool) -> None:
+        """Hold *window* while the timer may hold acknowledgements of check points that came out long ago.
+
+        Elsewhere what comes out tells how far the time of a queue is, for the timer keeps the order of what is due.
+        """
+        timer = self._parts.timer
+        if until_ms := ahead_ms(timer, self._clock.wall_ms()):
+            window.held_until_ms = until_ms
+        elif at_end and window.held_until_ms and not timer.holds(window.held_until_ms):
+            window.held_until_ms = 0
 
     def _read_acting(self, position: int) -> Found:
         """Return what is due of that which no log has; each read counts its messages on from *position*."""

@@ -63,6 +63,8 @@ class ReviveWindow:
     Attributes:
         next: the offset to read next.
         time_ms: the queue's own time; 0 before the first entry.
+        held_until_ms: nothing is to be taken as ripe until the timer is past this second, for what comes out
+            of it until then is not in the order of its time; 0: it is.
     """
 
     def __init__(self, position: int, steps: ClockSteps) -> None:
@@ -70,6 +72,7 @@ class ReviveWindow:
         self.begin = position
         self.next = position
         self.time_ms = 0
+        self.held_until_ms = 0
         self._now_ms = 0
         self._came_ms = 0
         self._points: dict[Key, Ripe] = {}

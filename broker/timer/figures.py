@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from understudy.broker.timer.lateness import behind_ms
 from understudy.broker.timer.timer import Timer
 from understudy.runtime.metrics import Family, Kind, Sample
 
@@ -30,7 +31,7 @@ def families(timer: Timer, now_ms: int, labels: Mapping[str, str]) -> list[Famil
         _one("enqueue_lag", "Timer enqueue messages lag", timer.behind, labels),
         _one("enqueue_latency_milliseconds", "Timer enqueue latency", _unread_ms(timer, now_ms), labels),
         _one("dequeue_lag", "Timer dequeue messages lag", timer.waiting, labels),
-        _one("dequeue_latency_milliseconds", "Timer dequeue latency", timer.behind_ms(now_ms), labels),
+        _one("dequeue_latency_milliseconds", "Timer dequeue latency", behind_ms(timer, now_ms), labels),
         _by_topic("rocketmq_timing_messages", "gauge", "Current message number in timing", timer.waiting_of, labels),
         _by_topic("rocketmq_timer_enqueue_total", "counter", "Total number of timer enqueue", timer.entered.of, labels),
         _by_topic(

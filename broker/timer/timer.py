@@ -171,10 +171,9 @@ class Timer:
         slot = self._files.slot(time_ms)
         return 0 if slot is None else slot.num
 
-    def behind_ms(self, now_ms: int) -> int:
-        """Return how long the oldest message is overdue; 0 when none is."""
-        due_ms = self.next_due_ms()
-        return 0 if due_ms is None else max(now_ms - due_ms - self.precision_ms, 0)
+    def holds(self, until_ms: int) -> bool:
+        """Return whether something is not done that waits for a second up to *until_ms*."""
+        return bool(self._again) or self.next_due_ms(until_ms + self.precision_ms) is not None
 
     def next_due_ms(self, end_ms: int | None = None) -> int | None:
         """Return the first second that holds something not done; its messages are due when it is over."""

@@ -158,3 +158,29 @@ async def test_neither_in_order(autojump_clock: MockClock) -> None:
             assert rig.ask(POP, pop_header(order="true")).code == 210
         await world.clock.sleep(2.5)
         assert bodies(rig.ask(POP, pop_header(order="true"))) == [b"0", b"1"]
+
+
+async def test_an_acknowledgement_that_the_timer_holds_because_a_clock_was_ahead_is_waited_for(
+    autojump_clock: MockClock,
+) -> None:
+    world = virtual_world()
+    async with open_virtual({"timerPrecisionMs": "100"}, world) as rig:
+        prepare(rig)
+        for number in range(2):
+            rig.send("T", b"%d" % number)
+        # given check points that have come out of the timer
+        acked, left = (handle for _, handle in receipts(rig.ask(POP, pop_header(invisibleTime="6000"))))
+        await world.clock.sleep(5.2)
+        # when the clock is ahead while another message is due, so that the timer passes the second of what comes next
+        cast(VirtualClock, world.clock).jump(30_000)
+        rig.send("Others", b"early", "TIMER_DELAY_MS\x0150\x02")
+        await world.clock.sleep(0.4)
+        assert [record.body for record in rig.stored("Others")] == [b"early"]
+        cast(VirtualClock, world.clock).jump(-30_000)
+        assert rig.ask(ACK, ack_header(acked)).code == 0
+        # then what was acknowledged does not come again, and what was not comes when the timer is back in time
+        came = list[bytes]()
+        for _ in range(90):
+            came += bodies(rig.ask(POP, pop_header(invisibleTime="600000")))
+            await world.clock.sleep(1)
+        assert came == [b"%d" % left.offset]

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 from broker_rig import NoNetwork, open_rig
 
+from understudy.broker.timer.lateness import behind_ms
 from understudy.format.names import TIMER_TOPIC
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
@@ -77,7 +78,7 @@ async def test_waiting_messages_of_a_java_broker_are_delivered(lost: str, tmp_pa
         clock.set(wall_ms)
         async with open_rig(str(folder), {**sizes, "brokerIP1": "127.0.0.1"}, world=world) as rig:
             timer = rig.broker.timer
-            await until(lambda: not timer.behind and not timer.behind_ms(clock.wall_ms()), 10)  # noqa: B023
+            await until(lambda: not timer.behind and not behind_ms(timer, clock.wall_ms()), 10)  # noqa: B023
             records = [record for queue_id in (0, 1) for record in rig.stored("DelayTopic", queue_id)]
             found = Counter(record.body.decode() for record in records)
 
