@@ -70,13 +70,17 @@ async def _copy(context: Context, kind: str, key: str, wanted: list[str] | None)
         wanted: only these; ``None``: all.
 
     Raises:
-        CommandFailedError: the source does not have one of those; what it has was copied.
+        CommandFailedError: the source does not have one of those, and what it has was copied; or it does not tell
+            passwords, and nothing was.
     """
     source, target = context.values["f"], context.values["t"]
     listing, create, update = _CODES[kind]
+    rows = await _ask(context, source, listing) or []
+    if any(row.get("password") == "" for row in rows):
+        raise CommandFailedError(f"{source} tells passwords to super users only: sign as one to copy users")
     existing = {row[key] for row in await _ask(context, target, listing) or []}
     copied = []
-    for row in await _ask(context, source, listing) or []:
+    for row in rows:
         name = row[key]
         if wanted is not None and name not in wanted:
             continue

@@ -157,6 +157,10 @@ class Brokers:
 
     async def _load_user(self, name: str) -> User | None:
         body = await self._ask_cluster(RequestCode.AUTH_GET_USER, {"username": name})
+        if body and body.get("password") == "":
+            raise ClientError(
+                "passwords are told to super users: innerClientAuthenticationCredentials must be one there"
+            )
         try:
             return user_of(body, "the user") if body else None
         except ValueError as error:

@@ -161,6 +161,19 @@ class Gate:
         entry = self.authority.decide(user.name, need, address)
         return entry is not None and entry.allow
 
+    def tells_secrets(self, command: Command) -> bool:
+        """Return whether passwords may be told to who sent *command*: a super user who has signed it.
+
+        Where no signatures are asked for, nobody's password opens anything.
+
+        Args:
+            command: the request, which has passed.
+        """
+        settings, user = self._settings, self.caller(command)
+        if not settings.authenticates:
+            return True
+        return command.code not in settings.unsigned and user is not None and user.is_super and user.status is _ENABLED
+
     def check_reading(self, command: Command, topics: Sequence[str], address: str) -> None:
         """Check what only its handler knows of a request: which message it names by a position in the log.
 

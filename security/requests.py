@@ -18,9 +18,10 @@ from understudy.remoting.fields import CommandError, optional
 from understudy.runtime.os_failure import os_failure
 from understudy.runtime.pace import Pace
 from understudy.runtime.world import World
-from understudy.security.authority import SUBJECT_PREFIX, Authority, AuthorityError
+from understudy.security.authority import SUBJECT_PREFIX, AuthorityError
 from understudy.security.gate import Gate
 from understudy.security.policies import Policies, acl_of
+from understudy.security.users import User
 
 RULES_BYTES = 2 * 1024
 """Bodies with rules from this size on are read in a thread: each address in them takes a hundredth of a millisecond."""
@@ -36,7 +37,7 @@ def register(server: Dispatcher, gate: Gate, save: Callable[[], Awaitable[None]]
         save: makes the table durable, which it is before a change is answered; raises ``OSError``.
         world: its clock and turns, for what takes long.
     """
-    changes, questions = _Changes(gate), _Questions(gate.authority)
+    changes, questions = _Changes(gate), _Questions(gate)
     for code, change in (
         (RequestCode.AUTH_CREATE_USER, changes.create_user),
         (RequestCode.AUTH_UPDATE_USER, changes.update_user),
@@ -122,15 +123,20 @@ class _Changes:
 class _Questions:
     """Each returns the pieces of a body; there are none where nothing is to be told."""
 
-    def __init__(self, authority: Authority) -> None:
-        self._authority = authority
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._authority = gate.authority
 
     def get_user(self, command: Command) -> Iterable[bytes]:
         user = self._authority.user(_name(command))
-        return () if user is None else dump_pieces(user.to_json())
+        return () if user is None else dump_pieces(self._rows_for(command)(user))
 
     def list_user(self, command: Command) -> Iterable[bytes]:
-        return _listed(user.to_json() for user in self._authority.list_users(optional(command, "filter")))
+        return _listed(map(self._rows_for(command), self._authority.list_users(optional(command, "filter"))))
+
+    def _rows_for(self, command: Command) -> Callable[[User], dict[str, str]]:
+        # Who reads a super user's password is one. So no right on the cluster is enough to read any.
+        return User.to_json if self._gate.tells_secrets(command) else User.to_row
 
     def get_acl(self, command: Command) -> Iterable[bytes]:
         subject = optional(command, "subject") or ""
@@ -142,6 +148,8 @@ class _Questions:
         return _listed(None if each is None else each[1].to_rows(each[0]) for each in found)
 
     def all_users(self, command: Command) -> Iterable[bytes]:
+        if not self._gate.tells_secrets(command):
+            raise AuthorityError("the passwords in this table are told to super users only")
         return dump_pieces(self._authority.to_json())
 
 

@@ -56,9 +56,13 @@ class User:
         return Secret(self.password)
 
     def to_json(self) -> dict[str, str]:
-        """Return its form in answers and in the file."""
+        """Return its form in the file and for super users."""
+        return {**self.to_row(), "password": self.password}
+
+    def to_row(self) -> dict[str, str]:
+        """Return its form for those who may not know its password, which is empty."""
         return {
-            "password": self.password,
+            "password": "",
             "userStatus": self.status.value,
             "userType": self.kind.value,
             "username": self.name,

@@ -70,3 +70,11 @@ async def test_a_name_that_the_source_does_not_have_is_told_after_the_others_wer
         with pytest.raises(CommandFailedError, match=f"{source} knows nothing of User:c; 1 were copied"):
             await run(f"{name} -f {source} -t {target} {option} User:b,User:c")
     assert asked == [(create, {key: "User:b"})]
+
+
+async def test_users_whose_passwords_are_not_told_are_not_copied() -> None:
+    asked: list[tuple[int, Any]] = []
+    async with broker([{"username": "a", "password": ""}], []) as source, broker([], asked) as target:
+        with pytest.raises(CommandFailedError, match=f"{source} tells passwords to super users only: sign as one"):
+            await run(f"copyUser -f {source} -t {target}")
+    assert not asked

@@ -241,6 +241,18 @@ def test_brokers_that_cannot_tell_have_not_said_that_there_is_no_such_user() -> 
     play(test, broker_keys=BROKER, config=config, credentials=ROOT)
 
 
+def test_a_proxy_that_signs_as_a_normal_user_says_what_it_lacks() -> None:
+    async def test(rig: Rig) -> None:
+        await make_alice(rig)
+        await ask_broker(rig, RequestCode.AUTH_CREATE_USER, {"username": "proxy", "password": "proxysecret"})
+        status = await sent(rig, "Normal", **signed("alice", "alicesecret"))
+        assert v2.PROXY_TIMEOUT == status.code
+        assert "innerClientAuthenticationCredentials must be one there" in status.message
+
+    config = {**PROXY, "innerClientAuthenticationCredentials": {"accessKey": "proxy", "secretKey": "proxysecret"}}
+    play(test, broker_keys={**BROKER, "authorizationEnabled": "false"}, config=config, credentials=ROOT)
+
+
 @pytest.mark.parametrize(("keys", "added"), [({"authenticationEnabled": True}, False), ({}, True)])
 async def test_a_proxy_beside_brokers_asks_for_what_the_strictest_of_them_asks(
     keys: dict[str, object], added: bool

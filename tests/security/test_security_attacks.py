@@ -91,6 +91,49 @@ async def test_impersonation_of_a_super_user_by_what_a_header_says(
     nursery.cancel_scope.cancel()
 
 
+async def theft_of_passwords(asked: Caller, thief: Caller) -> None:
+    """Ask for every user's password, as *thief*, who may look at the cluster and change it."""
+    whole = {each["username"]: each["password"] for each in json.loads((await asked.done(3005)).body)}
+    assert {ROOT.access_key: ROOT.secret_key, INNER.access_key: INNER.secret_key, "bob": BOB.secret_key} == whole
+    # what was asked is answered in its form, so that tables can be printed, without a single password
+    listed = json.loads((await thief.done(3005)).body)
+    single = [json.loads((await thief.done(3004, {"username": name})).body) for name in whole]
+    for rows in (listed, single):
+        assert dict.fromkeys(whole, "") == {row["username"]: row["password"] for row in rows}
+        assert ["Super", "Super", "Normal"] == [row["userType"] for row in rows]
+    # not even when his request says that it is a super user's
+    claimed = await thief.done(3005, {FOR_USER: ROOT.access_key, "username": ROOT.access_key})
+    assert listed == json.loads(claimed.body)
+    # nor in the table that replicas copy
+    answer = await thief.ask(960)
+    assert (16, b"") == (answer.code, bytes(answer.body))
+    assert sorted(whole) == sorted(each["username"] for each in json.loads((await asked.done(960)).body)["users"])
+
+
+ASKED_OF_ROOT = {"username": ROOT.access_key}
+
+
+@pytest.mark.parametrize("kind", ["broker", "name server"])
+@pytest.mark.parametrize("keys", [{}, {"authorizationEnabled": "false"}, {"authorizationWhitelist": "960,3004,3005"}])
+async def test_theft_of_the_passwords_of_super_users(
+    kind: str, keys: dict[str, str], tmp_path: Path, client: RemotingClient
+) -> None:
+    async with started(kind, tmp_path, {**SIGNED, **keys}) as server:
+        root = Caller(client, server.place, ROOT)
+        own = json.loads((await root.done(3004, ASKED_OF_ROOT)).body)
+        assert ROOT.secret_key == own["password"]
+        await theft_of_passwords(root, await with_bob(root, ("*", "All")))
+
+
+async def test_theft_of_passwords_where_no_signature_is_needed(tmp_path: Path, client: RemotingClient) -> None:
+    async with started("broker", tmp_path, {**SIGNED, "authenticationWhitelist": "960,3004,3005"}) as server:
+        nobody = Caller(client, server.place, None)
+        for claimed in ({}, {"AccessKey": ROOT.access_key, "Signature": "x"}):
+            assert "" == json.loads((await nobody.done(3004, {**ASKED_OF_ROOT, **claimed})).body)["password"]
+            assert {""} == {each["password"] for each in json.loads((await nobody.done(3005, claimed)).body)}
+            assert 16 == (await nobody.ask(960, claimed)).code
+
+
 async def relay(ours: ByteStream, theirs: ByteStream, seen: bytearray) -> None:
     with contextlib.suppress(trio.BrokenResourceError):
         while data := await ours.receive_some(1 << 16):
