@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from understudy.security.signature import Credentials
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.waiting import eventually
 
+OPEN = "open"
+NOBODY = "16 username cannot be null."
 HERE = Path(__file__).parent
 ROOT = Credentials("rocketmq", "12345678")
 KEYS = """
@@ -41,28 +43,39 @@ RULES = {
 
 @pytest.fixture(scope="module")
 def closed_cluster(port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeerCluster]:
-    """A name server and a broker that ask for signatures, and a user who may send and read topics of smoke tests."""
+    """A name server and a broker that ask for signatures, and a user who may send and read topics of smoke tests.
+
+    The broker registers with a second name server, too, :data:`OPEN` of the cluster, which answers everybody, as all of
+    the reference do: so clients without a key come as far as the broker.
+    """
     folder = tmp_path_factory.mktemp("closed")
-    port = port_blocks.take()
-    namesrv = f"127.0.0.1:{port}"
-    text = peer_processes.filled_template("namesrv", PORT=port, DIR=folder / "namesrv") + KEYS
-    servers = [peer_processes.server(peer_processes.OURS, "namesrv", "namesrv", folder / "namesrv", text)]
+    servers, addresses = {}, []
+    for name, keys in (("namesrv", KEYS), (OPEN, "")):
+        port = port_blocks.take()
+        addresses.append(f"127.0.0.1:{port}")
+        text = peer_processes.filled_template("namesrv", PORT=port, DIR=folder / name) + keys
+        servers[name] = peer_processes.server(peer_processes.OURS, "namesrv", name, folder / name, text)
     port = port_blocks.take() + 10
     text = peer_processes.filled_template(
-        "broker", NAME="broker-a", PORT=port, HA_PORT=port + 2, NAMESRV=namesrv, DIR=folder / "broker-a"
+        "broker", NAME="broker-a", PORT=port, HA_PORT=port + 2, NAMESRV=";".join(addresses), DIR=folder / "broker-a"
     )
-    servers.append(peer_processes.server(peer_processes.OURS, "broker", "broker-a", folder / "broker-a", text + KEYS))
+    servers["broker-a"] = peer_processes.server(
+        peer_processes.OURS, "broker", "broker-a", folder / "broker-a", text + KEYS
+    )
     broker = f"127.0.0.1:{port}"
-    with peer_processes.running(servers[0]), peer_processes.running(servers[1]):
-        trio.run(make_user, namesrv, broker)
-        yield PeerCluster(namesrv, {"broker-a": broker}, {})
+    with peer_processes.running(*servers.values()):
+        trio.run(make_user, addresses, broker)
+        yield PeerCluster(addresses[0], {"broker-a": broker, OPEN: addresses[1]}, servers)
 
 
 async def make_user(
-    namesrv: str, broker: str, topics: tuple[str, ...] = ("SmokeCpp", "SmokeJavaScript", "SmokeGo")
+    namesrvs: Sequence[str],
+    broker: str,
+    topics: tuple[str, ...] = ("SmokeCpp", "SmokeJava", "SmokeJavaScript", "SmokeGo"),
 ) -> None:
-    async with open_session(real_world(), namesrv, SessionOptions(credentials=ROOT)) as session:
-        for address in (namesrv, broker):
+    """Make the user at *broker* and the first of *namesrvs*, and topics that all of these know."""
+    async with open_session(real_world(), namesrvs[0], SessionOptions(credentials=ROOT)) as session:
+        for address in (namesrvs[0], broker):
             user = {"username": "smoker", "password": "smokesecret"}
             entries = [{"resource": each, "actions": ["Pub", "Sub", "Get"], "decision": "Allow"} for each in RULES]
             acl = {"subject": "User:smoker", "policies": [{"entries": entries}]}
@@ -74,7 +87,8 @@ async def make_user(
         for topic in topics:
             ext = {"topic": topic, "topicFilterType": "SINGLE_TAG", **fields}
             await session.call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
-            await eventually(lambda: known(session, namesrv, topic))  # noqa: B023 - waited for before the next one
+            for namesrv in namesrvs:
+                await eventually(lambda: known(session, namesrv, topic))  # noqa: B023 - waited for before the next one
 
 
 async def known(session: Session, namesrv: str, topic: str) -> bool:
@@ -92,7 +106,10 @@ def play(command: list[str], **environment: str) -> dict[str, Any]:
 def test_clients_with_an_access_key_work_and_others_do_not(
     closed_cluster: PeerCluster, place_of_peer: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    # given the C++, the JavaScript and the Go client, each with the user's key and without any
+    # given the C++, the JavaScript and the Go client, each with the user's key and without any; these others know from
+    # an open name server where the broker is
+    unsigned, nobody = closed_cluster.brokers[OPEN], tmp_path / "nobody"
+    nobody.mkdir()
     cpp = [str(place_of_peer("cpp")), str(HERE / "smoke_cpp.py"), closed_cluster.namesrv, "SmokeCpp", "GID_cpp", "5"]
     modules = str(place_of_peer("node"))
     script = ["node", str(HERE / "smoke_javascript.js"), closed_cluster.namesrv, "SmokeJavaScript", "GID_js", "5"]
@@ -102,21 +119,46 @@ def test_clients_with_an_access_key_work_and_others_do_not(
             name: threads.submit(play, command, **environment)
             for name, command, environment in (
                 ("cpp", cpp, {"HOME": str(tmp_path), **CLIENT}),
-                ("cpp without", cpp, {"HOME": str(tmp_path)}),
+                ("cpp without", [*cpp[:2], unsigned, *cpp[3:]], {"HOME": str(nobody)}),
                 ("js", script, {"NODE_PATH": modules, **CLIENT}),
-                ("js without", script, {"NODE_PATH": modules}),
+                ("js without", [*script[:2], unsigned, *script[3:]], {"NODE_PATH": modules}),
                 ("go", go, {"SMOKE_TOPIC": "SmokeGo", **CLIENT}),
-                ("go without", go, {"SMOKE_TOPIC": "SmokeGo"}),
+                ("go without", [go[0], unsigned, *go[2:]], {"SMOKE_TOPIC": "SmokeGo"}),
             )
         }
         found = {name: run.result() for name, run in runs.items()}
-    # then those with a key sent and consumed everything, and the others nothing
+    # then those with a key sent and consumed everything, and the others nothing, with the reference's code where the
+    # client tells it: C++ in its log, Go in its error, and JavaScript nowhere
     for name in ("cpp", "js"):
         result = found[name]
         assert (True, 5, 5, 0) == tuple(result.get(key) for key in ("ok", "sent", "consumed", "duplicated")), found
         assert (False, 0) == (found[f"{name} without"]["ok"], found[f"{name} without"].get("sent", 0))
     assert (True, "20 sent and consumed") == (found["go"]["ok"], found["go"]["detail"]), found
-    assert not found["go without"]["ok"], found
+    assert (False, "CODE: 16, DESC: username cannot be null.") == (
+        found["go without"]["ok"],
+        found["go without"]["detail"],
+    )
+    (told,) = (nobody / "logs" / "rocketmq-cpp").glob("*.log*")
+    assert "error remark:username cannot be null., error code:16" in told.read_text(errors="replace")
+    assert found["js without"]["error"].startswith("Send [4] times, still failed"), found
+
+
+@pytest.mark.slow
+def test_a_java_client_with_an_access_key_works_and_one_without_is_refused(
+    closed_cluster: PeerCluster, java_home: Path
+) -> None:
+    # given the Java client with the user's key, and without any at either name server
+    command = ["java", "-cp", f"{java_home}/lib/*", str(HERE / "SmokeSigned.java")]
+    places = {"signed": closed_cluster.namesrv, "closed": closed_cluster.namesrv, OPEN: closed_cluster.brokers[OPEN]}
+    found = {
+        name: play([*command, namesrv, "broker-a", "SmokeJava", "5"], **(CLIENT if name == "signed" else {}))
+        for name, namesrv in places.items()
+    }
+    # then one sends, pulls and consumes
+    assert {"queues": 4, "sent": 5, "pulled": 5, "started": 1, "consumed": 5} == found["signed"], found
+    # and the others are refused with the reference's code: by the name server, or by the broker that they know of
+    assert (NOBODY, 0) == (found["closed"]["queues"], found["closed"]["consumed"]), found
+    assert (NOBODY, NOBODY, 0) == tuple(found[OPEN][each] for each in ("sent", "pulled", "consumed")), found
 
 
 @pytest.mark.slow
@@ -137,7 +179,7 @@ def test_a_grpc_client_in_any_zone_signs_within_the_window(
     second.boot_mark = "rocketmq-proxy startup successfully"
     zones = {"SmokeEast": "<+14>-14", "SmokeWest": "<-12>12"}
     with peer_processes.running(first, second):
-        trio.run(make_user, namesrv, f"127.0.0.1:{broker}", tuple(zones))
+        trio.run(make_user, [namesrv], f"127.0.0.1:{broker}", tuple(zones))
         command = [str(python), str(HERE / "smoke_grpc_python.py"), f"127.0.0.1:{port + 1}", "normal"]
         # when it writes the time of its zone and calls it UTC
         for topic, zone in zones.items():
