@@ -15,7 +15,7 @@ from understudy.proxy.core.sending import SendRules
 from understudy.proxy.core.settings import ClientRules
 from understudy.proxy.tls_keys import PORT_KEYS, tls_of_ports
 from understudy.remoting.metrics_keys import read_metrics_settings
-from understudy.remoting.shared_keys import unread_key_line
+from understudy.remoting.shared_keys import refuse_lost, unread_key_line
 from understudy.runtime.configuration import (
     INT,
     UNKEYED,
@@ -206,6 +206,7 @@ def config_of(
         },
         source,
     )
+    refuse_lost(texts)
     config = with_values(ProxyConfig(), texts, source)
     if config.proxy_mode.lower() not in MODES:
         raise ConfigError(f"{source}: proxyMode={config.proxy_mode[:64]}: expected cluster or local")

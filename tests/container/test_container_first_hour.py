@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tomllib
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +19,6 @@ import pytest
 from rich.console import Console
 
 import understudy
-from understudy.mqadmin.main import main as mqadmin
-from understudy.programs import mqbroker, mqbrokercontainer, mqconsole, mqcontroller, mqnamesrv
 from understudy.programs.live_table import Row, table_of
 from understudy.programs.mqconsole import DEFAULT_PORT
 from understudy.programs.up import main
@@ -26,6 +26,7 @@ from understudy.programs.up_places import Places, folder_of
 from understudy.runtime.program import UsageError
 from understudy.testkit.port_blocks import PortBlocks
 
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 UP = "import sys; from understudy.programs.up import main; sys.exit(main())"
 SECONDS = 60
 
@@ -187,17 +188,20 @@ def test_a_console_whose_usual_port_is_taken_listens_on_a_free_one(tmp_path: Pat
                 process.kill()
 
 
-PROGRAMS = {
-    "mqnamesrv": mqnamesrv.main,
-    "mqbroker": mqbroker.main,
-    "mqbrokercontainer": mqbrokercontainer.main,
-    "mqcontroller": mqcontroller.main,
-}
+SCRIPTS: dict[str, str] = tomllib.loads(PROJECT.read_text())["project"]["scripts"]
+"""Every program that an installation has, with its place."""
+PROGRAMS = ("mqnamesrv", "mqbroker", "mqbrokercontainer", "mqcontroller")
 
 
-@pytest.mark.parametrize("program", [*PROGRAMS, "mqadmin", "mqconsole", "understudy up"])
+def program_of(name: str) -> Callable[[list[str]], int]:
+    module, _, function = SCRIPTS[name].partition(":")
+    found: Callable[[list[str]], int] = getattr(importlib.import_module(module), function)
+    return found
+
+
+@pytest.mark.parametrize("program", [*SCRIPTS, "understudy up"])
 def test_every_program_tells_its_version(program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run = {**PROGRAMS, "mqadmin": mqadmin, "mqconsole": mqconsole.main, "understudy up": main}[program]
+    run = program_of(program) if program in SCRIPTS else main
     try:
         code = run(["--version"])
     except SystemExit as end:
@@ -205,17 +209,22 @@ def test_every_program_tells_its_version(program: str, capsys: pytest.CaptureFix
     assert (0, f"{program} {understudy.__version__}\n") == (code, capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [*PROGRAMS, "mqproxy"])
 def test_what_no_program_does_is_answered_alike_by_all(
     program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # given a log that no program here has; when it is asked for, then every program refuses with one line
     file = tmp_path / "own.conf"
-    file.write_text("enableDLegerCommitLog = true\n")
-    assert 1 == PROGRAMS[program](["-c", str(file), "-p"])
+    if program == "mqproxy":
+        file.write_text('{"namesrvAddr": "127.0.0.1:1", "enableDLegerCommitLog": true}')
+        options, place = ["-pc", str(file)], str(file)
+    else:
+        file.write_text("enableDLegerCommitLog = true\n")
+        options, place = ["-c", str(file), "-p"], f"{file}:1"
+    assert 1 == program_of(program)(options)
     output = capsys.readouterr()
     assert ("", 1) == (output.out, output.err.count("\n"))
-    assert f"{program}: {file}:1: enableDLegerCommitLog=true is not supported: " in output.err
+    assert f"{program}: {place}: enableDLegerCommitLog=true is not supported: " in output.err
 
 
 @pytest.mark.parametrize("program", ["mqnamesrv", "mqcontroller"])
@@ -224,7 +233,7 @@ def test_a_key_that_looks_like_another_one_is_not_sent_there(
 ) -> None:
     file = tmp_path / "own.conf"
     file.write_text("tlsEnable = true\nenableTls = true\naclEnabled = true\n")
-    PROGRAMS[program](["-c", str(file), "-p"])
+    program_of(program)(["-c", str(file), "-p"])
     warnings = capsys.readouterr().err.splitlines()
     assert 3 == len(warnings)
     assert all("docs/security.md says how TLS is set" in line for line in warnings[:2]), warnings
