@@ -37,7 +37,7 @@ _GROUP_FIELDS = (
     value("i", "brokerId", "replica to consume from (default 0)"),
     value("w", "whichBrokerWhenConsumeSlowly", "replica for slow consumers (default 1)"),
     value("a", "notifyConsumerIdsChanged", "true: tell members when others come and go (default)"),
-    value("attributes", "attributes", "further settings: +name=value,-name"),
+    value("attributes", "attributes", "+name=value,-name of priority.factor (without effect here)"),
     one_of=("b", "c"),
 )
 async def update_sub_group(context: Context) -> Any:

@@ -107,7 +107,7 @@ async def reset_master_flush_offset(context: Context) -> Any:
 
 @command(
     "getBrokerEpoch",
-    "Show the epochs of brokers that a controller manages.",
+    "Show the epochs of brokers that a controller manages (servers with enableControllerMode=true).",
     value("b", "brokerName", "the broker group"),
     value("c", "clusterName", "all broker groups of this cluster"),
     value("i", "interval", "print again every so many seconds"),
@@ -164,7 +164,7 @@ async def get_cold_data_flow_ctr_info(context: Context) -> Any:
 
 @command(
     "updateColdDataFlowCtrGroupConfig",
-    "Limit how fast a group reads old data.",
+    "Set the limit of a group that reads old data (brokers of this project show it, and hold nobody back).",
     value("b", "brokerAddr", "host:port of the broker"),
     value("c", "clusterName", "all masters of this cluster"),
     needed("g", "consumerGroup", "the group"),

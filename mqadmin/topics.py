@@ -48,7 +48,10 @@ def settings_text(topic: TopicSettings) -> str:
     value("o", "order", "true: ordered although brokers come and go"),
     value("u", "unit", "true: unit topic"),
     value("s", "hasUnitSub", "true: subscribed by units"),
-    value("a", "attributes", "further settings: +name=value,-name"),
+    value(
+        *("a", "attributes"),
+        "+name=value,-name of cleanup.policy, message.type, queue.type (and reserve.time, without effect here)",
+    ),
     one_of=("b", "c"),
 )
 async def update_topic(context: Context) -> Any:

@@ -171,7 +171,7 @@ async def list_user(context: Context) -> Any:
 
 @command(
     "copyUser",
-    "Copy users from one broker to another.",
+    "Copy users from one broker to another (servers with authenticationEnabled=true).",
     needed("f", "fromBroker", "host:port of the source"),
     needed("t", "toBroker", "host:port of the target"),
     value("u", "usernames", "only these, separated by commas"),
@@ -285,7 +285,7 @@ async def list_acl(context: Context) -> Any:
 
 @command(
     "copyAcl",
-    "Copy rules from one broker to another.",
+    "Copy rules from one broker to another (servers with authenticationEnabled=true).",
     needed("f", "fromBroker", "host:port of the source"),
     needed("t", "toBroker", "host:port of the target"),
     value("s", "subjects", "only of these, separated by commas"),
