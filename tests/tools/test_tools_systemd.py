@@ -8,16 +8,23 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from understudy.container.config import DEFAULT_LISTEN_PORT
+from understudy.namesrv.config import NamesrvConfig
+from understudy.programs.mqconsole import DEFAULT_PORT
+from understudy.proxy.config import ProxyConfig
 from understudy.testkit.blocking import local_cluster
 from understudy.testkit.port_blocks import PortBlocks
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "conf" / "systemd").glob("*.service"))
-PROGRAMS = {"mqnamesrv", "mqbroker", "mqbrokercontainer", "mqcontroller", "mqproxy"}
+PROGRAMS = {"mqnamesrv", "mqbroker", "mqbrokercontainer", "mqcontroller", "mqproxy", "mqconsole"}
+PAGE = (ROOT / "docs" / "deployment.md").read_text()
+BOOTED = rb"boot success|startup successfully|The console of .* is at "
 
 
 def section(path: Path, name: str) -> configparser.SectionProxy:
@@ -29,6 +36,24 @@ def section(path: Path, name: str) -> configparser.SectionProxy:
 
 def test_every_server_has_a_unit() -> None:
     assert {section(path, "Service")["ExecStart"].split()[0].rpartition("/")[2] for path in UNITS} == PROGRAMS
+
+
+def test_the_page_names_every_installed_program_and_the_ports_of_each() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert PROGRAMS < scripts.keys()
+    (sentence,) = re.findall(r"^puts (.*?) into `/opt/understudy/bin`", PAGE, re.MULTILINE | re.DOTALL)
+    assert scripts.keys() == set(re.findall(r"`([\w-]+)`", sentence))
+    _, _, table = PAGE.partition("| server | port | who connects |\n")
+    table, _, _ = table.partition("\n\n")
+    proxy = ProxyConfig()
+    for server, port in (
+        ("name server", NamesrvConfig().listen_port),
+        ("container", DEFAULT_LISTEN_PORT),
+        ("proxy", proxy.grpc_server_port),
+        ("", proxy.remoting_listen_port),
+        ("console", DEFAULT_PORT),
+    ):
+        assert re.search(rf"^\| {server}? ?\| [^|]*\({port}\)", table, re.MULTILINE), server
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
@@ -62,8 +87,11 @@ def configuration(program: str, port: int, name_server: str, folder: Path) -> li
         "mqcontroller": f"controllerDLegerPeers=n0-127.0.0.1:{port}\ncontrollerDLegerSelfId=n0\n"
         f"controllerStorePath={folder}/controller",
         "mqproxy": f'{{"grpcServerPort": {port}, "remotingListenPort": 0, "localServeAddr": "127.0.0.1"}}',
+        "mqconsole": "",
     }
     (folder / "its.conf").write_text(keys[program] + "\n")
+    if program == "mqconsole":
+        return ["--port", str(port), "-n", name_server]
     if program == "mqproxy":
         return ["-pm", "cluster", "-n", name_server, "-pc", str(folder / "its.conf")]
     return ["-c", str(folder / "its.conf")]
@@ -79,6 +107,6 @@ def test_a_program_that_is_told_to_stop_ends_with_0(program: str, tmp_path: Path
         command = [sys.executable, "-m", f"understudy.programs.{program}", *options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path) as running:
             assert running.stdout is not None
-            assert re.search(rb"boot success|startup successfully", running.stdout.readline())
+            assert re.search(BOOTED, running.stdout.readline())
             running.send_signal(signal.SIGTERM)
             assert running.wait(30) == 0
