@@ -21,7 +21,7 @@ STEPS = {
     "T3": "its services run",
     "T4": "clients are told to read from it",
     "T5": "it gives out messages",
-    "R1": "the master runs again",
+    "R1": "the master is up again, in pre-online",
     "R2": "the master is registered again",
 }
 """Steps in their order, with what each means."""

@@ -13,9 +13,10 @@ import argparse
 import logging
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -34,6 +35,8 @@ from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.sim.seeds import play_seeds, processors
 
 _MOST_ROWS = 20
+_Row = tuple[str, int, int | None, int | None, int, str]
+"""Of the give-back: topic and group, queue, before, slave, merged, why."""
 TIMELINE = "Timeline, seconds after the fault (virtual time)"
 
 
@@ -158,19 +161,23 @@ def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
     print("\nGive-back")
     report = result.report or {"slaves": [], "compared": 0, "changed": 0}
     print(f"  compared {report['compared']} offsets, {report['changed']} changed")
-    found = [row for each in report["slaves"] for row in (*each["consumerOffsets"], *each["delayLevels"])]
-    rows = [
-        (row["key"], row["queueId"], row["before"], row["slave"], row["merged"], row["why"])
-        for row in found
-        if row["before"] != row["merged"]
-    ]
     allowed = [f"  {count} x {name}: an allowed repeat" for name, count in result.allowed.items()]
-    tables = (*_table(rows), "", "Messages", *kinds_table(result.kinds), *allowed, "")
+    tables = (*_table(changed_rows(report)), "", "Messages", *kinds_table(result.kinds), *allowed, "")
     for line in (*tables, *result.notes, f"Verdict: {result.verdict}"):
         print(line)
     for violation in result.verdict.violations[:_MOST_ROWS]:
         print(f"  {violation.rule}: {violation.detail}")
     return 0 if result.verdict.ok else 1
+
+
+def changed_rows(report: Mapping[str, Any]) -> list[_Row]:
+    """Return the rows of every table in the file of a *report* whose offset is another one now: all that it counts."""
+    found = [row for each in report["slaves"] for rows in each.values() if isinstance(rows, list) for row in rows]
+    return [
+        (row["key"], row["queueId"], row["before"], row["slave"], row["merged"], row["why"])
+        for row in found
+        if row["before"] != row["merged"]
+    ]
 
 
 def _show(result: DrillResult) -> None:
@@ -228,8 +235,8 @@ def _put_into(path: Path, result: DrillResult) -> int:
     return 0
 
 
-def _table(rows: Sequence[tuple[str, int, int | None, int | None, int, str]]) -> list[str]:
-    """Return rows of the give-back as lines: topic and group, queue, before, slave, merged, why."""
+def _table(rows: Sequence[_Row]) -> list[str]:
+    """Return rows of the give-back as lines."""
     if not rows:
         return []
     width = max(32, *(len(row[0]) for row in rows[:_MOST_ROWS]))

@@ -22,6 +22,7 @@ from understudy.testkit.drills.acting_allowances import judge
 from understudy.testkit.drills.acting_applications import ALL_KINDS, Applications, Wanted
 from understudy.testkit.drills.acting_faults import Fault
 from understudy.testkit.drills.acting_kinds import Kind
+from understudy.testkit.drills.acting_steps import step_line
 from understudy.testkit.drills.met_faults import Met, Past, met_by
 from understudy.testkit.drills.process_traffic import TOPIC, UNTROUBLED_SECONDS, Traffic
 from understudy.testkit.drills.ring import GROUPS, THREE
@@ -159,18 +160,21 @@ class RealRun:
             ring.freeze(ring.home(group, 0))
         else:
             ring.kill(ring.home(group, 0))
-        self._note("T0 SIGSTOP" if self._suspend else "T0 SIGKILL")
+        self._note(step_line("T0", what="SIGSTOP" if self._suspend else "SIGKILL"))
         await ring.until("the name server drops the master", dropped, 30)
-        self._note("T1 seen by the name server")
+        self._note(step_line("T1"))
         await ring.until("the slave acts", lambda: ring.active(group, 1), 30)
-        self._note("T2, T3 decided by the slave, services on")
+        self._note(step_line("T2", "T3"))
         await ring.until("the route is served", lambda: ring.routed_to(TOPIC, group, 1), 30)
-        self._note("T4 route served")
+        self._note(step_line("T4"))
         await ring.until("the slave answers", served, 30)
-        self._note("T5 first good request")
+        self._note(step_line("T5"))
 
     async def _return(self) -> None:
         ring, group = self._ring, self._group
+
+        async def answers() -> bool:
+            return bool(await ring.runtime(group, 0))
 
         async def given_back() -> bool:
             return not await ring.active(group, 1)
@@ -180,10 +184,12 @@ class RealRun:
         else:
             ring.start(ring.home(group, 0))
         self._ended_at = trio.current_time()
-        self._note("R0 SIGCONT" if self._suspend else "R0 process started")
+        self._note(step_line("R0", what="SIGCONT" if self._suspend else "process started"))
+        await ring.until("the master answers", answers, 60)
+        self._note(step_line("R1"))
         await ring.until("the master registers", lambda: ring.routed_to(TOPIC, group, 0), 60)
         self._returned_at = trio.current_time()
-        self._note("R1 master registered")
+        self._note(step_line("R2"))
         await ring.until("the slave stops acting", given_back, 30)
-        self._note("R2 the slave has stopped acting")
         await ring.until("the ring is complete", ring.complete, 60)
+        self._note("ring complete")

@@ -31,6 +31,7 @@ from understudy.testkit.drills.acting_allowances import judge
 from understudy.testkit.drills.acting_answers import CUTS, Commit, may_not_know
 from understudy.testkit.drills.acting_applications import Applications, Wanted
 from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
+from understudy.testkit.drills.acting_steps import step_line
 from understudy.testkit.drills.acting_traffic import (
     READERS,
     SEND_SECONDS,
@@ -261,7 +262,7 @@ class Run:
         accident = self._accident(fault)
         await accident.near()
         self._fault_at = trio.current_time()
-        self._note("T0 fault")
+        self._note(step_line("T0"))
         await accident.begin()
         ends_at = self._fault_at + fault.lasts_seconds if self._planned else math.inf
         with trio.move_on_at(ends_at):
@@ -270,10 +271,16 @@ class Run:
             await trio.sleep(self._quiet)
         if self._planned:
             await trio.sleep_until(ends_at)
-        self._note("R0 fault ends")
-        await accident.end()
-        if fault.kind in ENDS_PROCESS:
-            self._note("R1 process serves")
+        self._note(step_line("R0"))
+        async with trio.open_nursery() as nursery:
+            if fault.kind in ENDS_PROCESS:
+                nursery.start_soon(self._see_up)
+            await accident.end()
+
+    async def _see_up(self) -> None:
+        """Note when the master runs again, which it does before its start has ended: nobody may find it yet."""
+        await self._until("the master is up", lambda: self._watch.broker(self._group, 0) is not None, 60)
+        self._note(step_line("R1"))
 
     def _accident(self, fault: Fault) -> Accident:
         accident = Accident(self._cluster, fault, self._ring.hosts, self._ring.servers)
@@ -291,9 +298,9 @@ class Run:
     async def _watch_failover(self) -> None:
         acting = await self._acting()
         if acting is not None:
-            self._note("T3 services on")
+            self._note(step_line("T3"))
             await self._until("the route is served", lambda: False, self._route_seconds, self._served)
-            self._note("T5 first good request")
+            self._note(step_line("T5"))
 
     @property
     def _route_seconds(self) -> float:
@@ -309,13 +316,13 @@ class Run:
             return any(group is not None and 0 not in group.members for group in groups)
 
         await self._until("the name server sees it", shows, 40)
-        self._note("T1 seen by the name server")
+        self._note(step_line("T1"))
 
         def decided() -> bool:
             return any(self._watch.delivers(self._group, number) for number in range(1, self._ring.replicas))
 
         await self._until("a slave decides", decided, 40)
-        self._note("T2 decided by the slave")
+        self._note(step_line("T2"))
         await self._until("its services run", lambda: self._actor() is not None, 20)
         return self._actor()
 
@@ -341,7 +348,7 @@ class Run:
             if actor is None or addresses.get(0) != actor.identity.address:
                 return False
             if not any(step.name.startswith("T4") for step in self._steps):
-                self._note("T4 route served")
+                self._note(step_line("T4"))
             ext = {"topic": TOPIC, "queueId": "0"}
             answer = await self._client.invoke(addresses[0], request(RequestCode.GET_MAX_OFFSET, ext), 1_000)
             return answer.code == ResponseCode.SUCCESS
@@ -351,12 +358,14 @@ class Run:
     # --- the return --------------------------------------------------------------------------------------------
 
     async def _back(self) -> Report | None:
-        def online() -> bool:
+        def registered() -> bool:
             master = self._watch.broker(self._group, 0)
-            return master is not None and not master.registration.isolated and self._watch.complete()
+            return master is not None and not master.registration.isolated
 
-        await self._until("the master is online", online, 90)
-        self._note("R2 master registered, ring complete")
+        await self._until("the master is online", registered, 90)
+        self._note(step_line("R2"))
+        await self._until("the ring is complete", self._watch.complete, 90)
+        self._note("ring complete")
         await self._until("its slaves have stopped acting", lambda: self._actor() is None, 10)
         master = self._watch.broker(self._group, 0)
         rules = None if master is None else master.session.rules

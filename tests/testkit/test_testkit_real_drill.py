@@ -47,6 +47,7 @@ async def test_a_killed_container_is_stood_in_for_and_gets_everything_back() -> 
     # and well before a broker that nobody told would have noticed (every step is bounded in virtual time, too)
     after = {name[:2]: seconds for name, seconds in outcome.steps}
     assert after["T5"] < 20.0
+    assert after["R0"] < after["R1"] <= after["R2"] < 60.0
     # and the report tells what was taken over
     assert outcome.report is not None
     assert outcome.report["changed"] > 0
