@@ -19,11 +19,14 @@ import pytest
 from rich.console import Console
 
 import understudy
-from understudy.programs.live_table import Row, table_of
+from understudy.mqclient.api import Message, message, open_producer
+from understudy.programs.live_table import Meter, Row, table_of
 from understudy.programs.mqconsole import DEFAULT_PORT
 from understudy.programs.up import main
 from understudy.programs.up_places import Places, folder_of
 from understudy.runtime.program import UsageError
+from understudy.runtime.world import real_world
+from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.port_blocks import PortBlocks
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -164,6 +167,22 @@ def test_the_table_of_two_brokers_fits_eighty_columns() -> None:
     assert "…" not in text
     for word in ("10911 10909 10912", "123456789", "in/s", "out/s", "stored"):
         assert word in text
+
+
+async def test_the_table_counts_what_is_stored_and_a_restart_does_not_set_it_back(tmp_path: Path) -> None:
+    for before in (0, 3):
+        async with LocalCluster(folder=str(tmp_path)) as cluster:
+            meter = Meter(real_world().clock, cluster.container)
+            (row,) = meter.rows()
+            assert (before, 0.0) == (row.stored, row.in_per_second)
+            async with open_producer(real_world(), cluster.namesrv_address, "senders") as producer:
+                for _ in range(3):
+                    await producer.send(Message("Counted", b"x"))
+                # a message that waits is one of a topic of the system until it is due
+                await producer.send(message("Counted", b"x", delay_ms=60_000))
+            (row,) = meter.rows()
+            assert before + 3 == row.stored
+            assert row.in_per_second > 0
 
 
 def test_a_console_whose_usual_port_is_taken_listens_on_a_free_one(tmp_path: Path) -> None:
