@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +16,7 @@ from understudy.mqadmin.main import load_commands, main
 from understudy.mqadmin.options import COMMON, UsageError, flag, needed, parse, value
 from understudy.mqadmin.text import parse_time, permission_text
 
+ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = (
     needed("t", "topic", ""),
     value("o", "offset", ""),
@@ -92,6 +98,18 @@ def test_help_lists_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     printed = capsys.readouterr().out
     assert all(f"   {name} " in printed for name in load_commands())
+
+
+def test_every_command_of_the_reference_is_there_or_it_is_said_why_not() -> None:
+    theirs = set(json.loads((ROOT / "tests" / "data" / "mqadmin" / "commands_5.4.0.json").read_text()))
+    page = (ROOT / "docs" / "differences.md").read_text()
+    _, _, rows = page.partition("* Commands of the reference that are not there, and why:\n")
+    rows = "\n".join(itertools.takewhile(lambda line: line.startswith("  "), rows.splitlines()))
+    explained = {
+        name for row in re.findall(r"^  \* (.*?):", rows, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert 90 == len(theirs)
+    assert theirs - load_commands().keys() == explained
 
 
 @pytest.mark.parametrize(

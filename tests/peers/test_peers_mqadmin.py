@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from peer_installation import peer_environment
 from peer_processes import AdminConsole, PeerCluster
 
+NAMES = Path(__file__).resolve().parents[1] / "data" / "mqadmin" / "commands_5.4.0.json"
 TOPIC, GROUP = "AdminTopic", "AdminGroup"
 BLANK = r"[ \t]+"
 
@@ -258,3 +263,16 @@ def test_the_real_mqadmin_gets_the_layout_it_knows(
         pattern for pattern in command.lines if not any(re.match(filled(pattern, cluster), line) for line in lines)
     ]
     assert [] == missing, f"{answer['command']} printed:\n{printed[:4000]}"
+
+
+@pytest.mark.slow
+def test_the_list_of_commands_of_the_reference_is_that_of_the_real_mqadmin(java_home: Path, tmp_path: Path) -> None:
+    command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Duser.home={tmp_path}", "-cp", f"{java_home}/lib/*"]
+    done = subprocess.run(
+        [*command, "org.apache.rocketmq.tools.command.MQAdminStartup"],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env=peer_environment(),
+    )
+    assert json.loads(NAMES.read_text()) == sorted(re.findall(r"^   (\w+) ", done.stdout, re.MULTILINE))
