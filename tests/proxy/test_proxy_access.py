@@ -10,18 +10,20 @@ from datetime import UTC, datetime
 
 import pytest
 import trio
+from google.protobuf.message import Message as ProtobufMessage
 from grpc_client import open_client
 from proxy_rig import Rig, User, consumer_settings, message, play, receive_request
 
 from understudy.mqclient.session import SessionOptions, open_session
 from understudy.programs.local_proxy import run_local_proxy
 from understudy.proxy.config import config_of
-from understudy.proxy.core.access import check_signature, read_signed
+from understudy.proxy.core.access import check_signature, needs_of, read_signed
 from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import SERVICE
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.world import real_world
+from understudy.security.policies import Kind
 from understudy.security.signature import Credentials
 from understudy.security.users import User as Account
 from understudy.testkit.local_cluster import LocalCluster
@@ -325,3 +327,66 @@ def test_a_header_that_makes_no_sense_is_refused(authorization: str, date: str) 
 def test_a_signature_that_is_no_text_of_ascii_is_a_wrong_one() -> None:
     with pytest.raises(ProxyError, match="check signature failed"):
         check_signature(Account("a", "b"), read_signed("M Credential=a, Signature=\u00e4\ud800", DATE))
+
+
+# --- every call ----------------------------------------------------------------------------------------------------
+
+SERVICE_OF_CLIENTS = v2.DESCRIPTOR.services_by_name["MessagingService"]
+NAMES = {"topic": "Secrets", "topics": "Secrets", "group": "thieves"}
+NOT_SERVED = {"GetOffset", "PullMessage", "QueryOffset", "SyncLiteSubscription", "UpdateOffset"}
+UNIMPLEMENTED = 12
+
+
+def fill(request: ProtobufMessage, named: set[tuple[Kind, str]]) -> None:
+    """Name a topic and a group in every field of *request* that names one, and note them in *named*."""
+    for field in request.DESCRIPTOR.fields:
+        inner = field.message_type
+        if inner is None or inner.GetOptions().map_entry or inner.file.name.startswith("google/"):
+            continue
+        if field.containing_oneof is not None and request.WhichOneof(field.containing_oneof.name):
+            continue  # one field of several, and another one is there
+        value = getattr(request, field.name)
+        child = value.add() if hasattr(value, "add") else value
+        if inner.name == "Resource" and field.name in NAMES:
+            child.name = NAMES[field.name]
+            named.add((Kind.GROUP if field.name == "group" else Kind.TOPIC, child.name))
+        elif inner.name != "Resource":
+            fill(child, named)
+
+
+def filled(rpc: str) -> tuple[ProtobufMessage, set[tuple[Kind, str]]]:
+    """Return a request of *rpc* that names what it can, and what that is; of telemetry the settings."""
+    name = "Settings" if rpc == "Telemetry" else SERVICE_OF_CLIENTS.methods_by_name[rpc].input_type.name
+    request, named = getattr(v2, name)(), set[tuple[Kind, str]]()
+    fill(request, named)
+    return request, named
+
+
+@pytest.mark.parametrize("rpc", sorted({*SERVICE_OF_CLIENTS.methods_by_name} - NOT_SERVED))
+def test_every_call_needs_a_right_to_all_that_it_names(rpc: str) -> None:
+    request, named = filled(rpc)
+    assert named
+    assert named == {(need.kind, need.name) for need in needs_of(request)}
+
+
+def test_no_call_is_served_to_one_without_rules() -> None:
+    async def test(rig: Rig) -> None:
+        await ask_broker(rig, RequestCode.AUTH_CREATE_USER, {"username": "mallory", "password": "mallorysecret"})
+        unserved = set()
+        for rpc in SERVICE_OF_CLIENTS.methods_by_name:
+            request = filled(rpc)[0]
+            if rpc == "Telemetry":
+                request = v2.TelemetryCommand(settings=request)  # type: ignore[arg-type]  # they are settings
+            for metadata in ({}, signed("mallory", "mallorysecret")):
+                stream = await rig.user.begin(rpc, request, **metadata)
+                await rig.user.connection.wait(stream)
+                if stream.status == UNIMPLEMENTED:
+                    unserved.add(rpc)
+                    continue
+                answer = getattr(v2, SERVICE_OF_CLIENTS.methods_by_name[rpc].output_type.name)
+                status, *more = (answer.FromString(each) for each in stream.messages)
+                assert v2.UNAUTHORIZED == status.status.code, (rpc, status)
+                assert all(each.WhichOneof("content") == "delivery_timestamp" for each in more)  # of a receive
+        assert NOT_SERVED == unserved
+
+    play(test, broker_keys=BROKER, config={**PROXY, "authenticationWhitelist": ""}, credentials=ROOT)
