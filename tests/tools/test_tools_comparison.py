@@ -111,7 +111,7 @@ def settings_of(steps: frozenset[str] | None, *, features: bool = False) -> roun
 
 
 def test_steps_of_features_are_played_when_they_are_asked_for() -> None:
-    features = ["send_transaction", "pop_backlog", "timer_minute"]
+    features = ["send_transaction", "timer_minute", "pop_backlog"]
     assert not set(features) & {step.key for step in settings_of(None).load_steps()}
     assert features == [step.key for step in settings_of(None, features=True).load_steps()][-3:]
     assert ["pop_backlog"] == [step.key for step in settings_of(frozenset({"pop_backlog"})).load_steps()]
