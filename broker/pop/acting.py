@@ -8,7 +8,9 @@ The laws:
 
 * A check point stays until each of its messages is acknowledged or put into a retry topic elsewhere. What was handed
   out here and is acknowledged leaves no trace: no log speaks of it.
-* An acknowledgement of what the master handed out stays until the master has it, for the check point is in its log.
+* An acknowledgement of what the master handed out stays until the master has it, for the check point is in its log. So
+  does, as an acknowledgement, that one of its messages was put into a retry topic: the master may have taken the check
+  point out of its timer before it died, and would put the message into one, too.
 * Each change has a number of the broker that made it (:attr:`ActingPops.changes`, numbers by broker id). Who has seen
   at least the changes of the other has the newer table, which counts whole. Two tables neither of which has seen the
   other, because two slaves acted at once, are put together: something may come twice then, nothing is lost.
@@ -21,7 +23,7 @@ table: it gets it entry by entry, as messages of its revive topic (:mod:`underst
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -158,15 +160,27 @@ class ActingPops:
         before = self.acks.get(ack.key)
         if before is None and len(self.acks) >= MOST:
             raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, f"{MOST} acknowledgements wait for their master already")
-        offsets = frozenset(ack.offsets) if before is None else before.offsets | frozenset(ack.offsets)
-        self.acks[ack.key] = KnownAck(offsets, queue, revive_ms)
+        self._keep_ack(ack.key, ack.offsets, queue, revive_ms)
+
+    def _keep_ack(self, key: Key, offsets: Iterable[int], queue: int, revive_ms: int) -> None:
+        before = self.acks.get(key)
+        known = frozenset(offsets) if before is None else before.offsets | frozenset(offsets)
+        self.acks[key] = KnownAck(known, queue, revive_ms)
 
     def settled(self, point: CheckPoint, offset: int) -> None:
         """Take note that a message of *point* was put into a retry topic, or needs not to be."""
         known = self.points.get(point.key, {}).get(point.re_puts)
         if known is not None:
             self._put(attrs.evolve(known, point=known.point.acked(offset)))
+            # As many as were out when the master died, at most; those of consumers, which are answered, go first.
+            fits = point.key in self.acks or len(self.acks) < MOST // 2
+            if known.logged and fits and not self._goes_around(point.key, offset):
+                self._keep_ack(point.key, (offset,), known.queue, point.revive_ms)
             self._changed()
+
+    def _goes_around(self, key: Key, offset: int) -> bool:
+        """Return whether a message still waits, with a check point that has the key of the one that was worked off."""
+        return any(offset in each.point.open_offsets for each in self.points.get(key, {}).values())
 
     def drop(self, point: CheckPoint) -> None:
         """Forget *point*: nobody wants its messages any more."""
