@@ -7,6 +7,7 @@ The laws:
 * A check point is written when it has waited for a while, or when its time comes near; what was acknowledged until then
   is written with it. Acknowledgements that come later are written one by one.
 * What does not fit is written at once.
+* How long it waits is counted by the monotonic clock: a wall clock that is set neither writes all of it nor keeps it.
 
 Source: PopBufferMergeService.java.
 """
@@ -49,13 +50,13 @@ class Buffered:
     Attributes:
         point: its check point, with what was acknowledged.
         revive_queue: where it is written.
-        due_ms: wall time when it is written.
+        due_at: when it is written, in monotonic seconds.
         done: it is written, or needs not to be.
     """
 
     point: CheckPoint
     revive_queue: int
-    due_ms: int
+    due_at: float
     done: bool = False
 
 
@@ -65,7 +66,7 @@ class PopBuffer:
     def __init__(self) -> None:
         self._points: dict[Key, Buffered] = {}
         self._order: dict[QueueOfGroup, deque[tuple[int, Buffered | None]]] = {}
-        self._due: list[tuple[int, int, Buffered]] = []
+        self._due: list[tuple[float, int, Buffered]] = []
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
@@ -82,7 +83,9 @@ class PopBuffer:
         fits = len(self._points) < limits.most and len(queue) < limits.most_of_queue
         return fits and point.revive_ms - now_ms > limits.margin_ms + 1_500 and point.key not in self._points
 
-    def keep(self, point: CheckPoint, revive_queue: int, following: int, now_ms: int, limits: BufferLimits) -> None:
+    def keep(
+        self, point: CheckPoint, revive_queue: int, following: int, now_ms: int, now: float, limits: BufferLimits
+    ) -> None:
         """Let *point* wait; the group goes on at *following*.
 
         Args:
@@ -90,13 +93,14 @@ class PopBuffer:
             revive_queue: queue of the revive topic that it goes to, if it must.
             following: queue offset behind the pop.
             now_ms: wall time.
+            now: the same in monotonic seconds.
             limits: how long it may wait.
         """
-        due_ms = min(now_ms + limits.stay_ms, point.revive_ms - limits.margin_ms)
-        waiting = Buffered(point, revive_queue, due_ms)
+        due_at = now + min(limits.stay_ms, point.revive_ms - now_ms - limits.margin_ms) / 1000
+        waiting = Buffered(point, revive_queue, due_at)
         self._points[point.key] = waiting
         self._order.setdefault((point.group, point.topic, point.queue_id), deque()).append((following, waiting))
-        heapq.heappush(self._due, (due_ms, next(self._numbers), waiting))
+        heapq.heappush(self._due, (due_at, next(self._numbers), waiting))
 
     def follows(self, group: str, topic: str, queue_id: int, following: int) -> bool:
         """Take note that a group goes on at *following* although nothing of that waits.
@@ -132,15 +136,15 @@ class PopBuffer:
         waiting.done = True
         self._points.pop(waiting.point.key, None)
 
-    def next_due_ms(self) -> float:
-        """Return the wall time when something must be written."""
+    def next_due_at(self) -> float:
+        """Return when something must be written, in monotonic seconds."""
         while self._due and self._due[0][2].done:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else float("inf")
 
-    def due(self, now_ms: float) -> list[Buffered]:
-        """Return what must be written now; what is not finished then comes again."""
-        return [each for each in self._points.values() if each.due_ms <= now_ms] if self.next_due_ms() <= now_ms else []
+    def due(self, now: float) -> list[Buffered]:
+        """Return what must be written at *now* (monotonic seconds); what is not finished then comes again."""
+        return [each for each in self._points.values() if each.due_at <= now] if self.next_due_at() <= now else []
 
     def commits(self) -> list[tuple[QueueOfGroup, int]]:
         """Return the queues whose offset moves now, and where to."""

@@ -28,7 +28,7 @@ class Moving:
     """What pops and acknowledgements of one broker change.
 
     Args:
-        clock: wall time.
+        clock: both clocks.
         config: read at each use.
         offsets: where groups are.
         written: the log of check points and acknowledgements.
@@ -59,7 +59,7 @@ class Moving:
         """Note that messages went out, and move their group to *following*. Raises ``PutRejected``: they must not."""
         now_ms = self._clock.wall_ms()
         if self._config.enable_pop_buffer_merge and self.buffer.takes(point, now_ms, self._limits()):
-            self.buffer.keep(point, revive_queue, following, now_ms, self._limits())
+            self.buffer.keep(point, revive_queue, following, now_ms, self._clock.monotonic(), self._limits())
             self._wake.set()
         else:
             self._log.write(point, revive_queue, point.revive_ms - AHEAD_MS)
@@ -111,19 +111,19 @@ class Moving:
         """Write what waits in memory when it is due, until cancelled; then write all of it."""
         try:
             while True:
-                left = (self.buffer.next_due_ms() - self._clock.wall_ms()) / 1000
+                left = self.buffer.next_due_at() - self._clock.monotonic()
                 if left > 0:
                     with self._clock.move_on_after(left):
                         await self._wake.wait()
-                elif not self._write(self._clock.wall_ms()):
+                elif not self._write(self._clock.monotonic()):
                     await self._clock.sleep(RETRY_SECONDS)
                 await trio.lowlevel.checkpoint()
         finally:
             self._write(float("inf"))
 
-    def _write(self, until_ms: float) -> bool:
-        """Write what is due until *until_ms*; return whether all of it could be."""
-        for waiting in self.buffer.due(until_ms):
+    def _write(self, until: float) -> bool:
+        """Write what is due until *until* (monotonic seconds); return whether all of it could be."""
+        for waiting in self.buffer.due(until):
             try:
                 self._write_one(waiting)
             except PutRejected as error:

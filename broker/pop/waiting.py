@@ -5,6 +5,9 @@ waits for its queue, because one pop takes it away from the others. A pop that l
 
 While nobody waits, messages that arrive are not looked at.
 
+How long a waiter may wait is told by the client's wall clock and this one's when it comes, and counted by the monotonic
+clock from then on: one that is woken in vain goes on to wait for the rest, whatever became of the wall clock.
+
 Source: PopLongPollingService.java.
 """
 
@@ -18,6 +21,7 @@ from understudy.broker.parked_pulls import ParkedPull, Wanted
 from understudy.format import names
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
+from understudy.remoting.fields import optional_int, required_int
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Budget
 
@@ -34,10 +38,11 @@ class WaitingPop(ParkedPull):
         wanted: tags codes of the messages it wants, or a condition on them; ``None`` is every message.
         topic, group, queue_id: what it waits for; :data:`ANY_QUEUE` for every queue.
         kind: waiters of different kinds do not take messages from each other.
+        ends_at: when nobody waits for its answer any more, in monotonic seconds.
         header_bytes: what the command keeps.
     """
 
-    __slots__ = ("group", "kind", "queue_id", "topic")
+    __slots__ = ("ends_at", "group", "kind", "queue_id", "topic")
 
     def __init__(
         self,
@@ -48,13 +53,26 @@ class WaitingPop(ParkedPull):
         group: str,
         queue_id: int,
         kind: str,
+        ends_at: float,
         header_bytes: int = 0,
     ) -> None:
         super().__init__(connection, command, wanted, header_bytes)
+        self.ends_at = ends_at
         self.topic = topic
         self.group = group
         self.queue_id = queue_id
         self.kind = kind
+
+
+def wait_ends_at(command: Command, clock: Clock) -> float:
+    """Return until when who sent *command*, which has just come, waits for its answer, in monotonic seconds.
+
+    Raises:
+        CommandError: it does not say so in numbers.
+    """
+    poll_ms, now_ms = required_int(command, "pollTime"), clock.wall_ms()
+    born_ms = min(optional_int(command, "bornTime") or now_ms, now_ms)  # a clock ahead makes no wait longer
+    return clock.monotonic() + (born_ms + poll_ms - now_ms) / 1000
 
 
 class PopHold(PullHold):

@@ -19,7 +19,7 @@ from understudy.broker.pop.order import next_record
 from understudy.broker.pop.revive_log import MOST_MESSAGES
 from understudy.broker.pop.state import PopState
 from understudy.broker.pop.taking import Taken, Taker, Taking, Wish, as_asked, check_point_of
-from understudy.broker.pop.waiting import EARLY_MS, PopHold, WaitingPop
+from understudy.broker.pop.waiting import EARLY_MS, PopHold, WaitingPop, wait_ends_at
 from understudy.broker.processors.pop_admission import PopAdmission
 from understudy.broker.processors.send_admission import FAQ
 from understudy.broker.sql_filter.lexer import SqlError
@@ -30,7 +30,7 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, held_bytes
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, failure
-from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
+from understudy.remoting.fields import CommandError, optional, optional_bool, required, required_int
 from understudy.remoting.frame import Buffer, encode, reply_head
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
@@ -100,15 +100,15 @@ class PopProcessor:
         connection, command = waiting.connection, waiting.command
         answer: Buffer | list[Buffer] | None
         try:
-            answer = self._conditions.compiling(lambda: self._pop(connection, command, waiting.wanted))
+            answer = self._conditions.compiling(lambda: self._pop(connection, command, waiting))
         except Exception as error:
             answer = encode(failure(connection, command, error))
         if answer is not None:
             connection.write(answer)
 
-    def _pop(self, connection: Connection, command: Command, known: Wanted) -> list[Buffer] | None:
+    def _pop(self, connection: Connection, command: Command, waited: WaitingPop | None) -> list[Buffer] | None:
         now_ms = self._clock.wall_ms()
-        wish, row, deadline_ms = self._read(connection, command, now_ms, known)
+        wish, row, ends_at = self._read(connection, command, waited)
         queues = self._queues(wish, row)
         revive_queue = ORDER_QUEUE if wish.in_order else self._log.next_queue()
         taking = self._taker.take(wish, queues)
@@ -120,25 +120,25 @@ class PopProcessor:
                 return self._answer(command, wish, noted, taking.rest, now_ms, revive_queue)
         else:
             self._pass(wish, taking)
-        return self._nothing(
-            connection, command, wish, taking.rest, now_ms, revive_queue, deadline_ms, bool(taking.taken)
-        )
+        return self._nothing(connection, command, wish, taking.rest, now_ms, revive_queue, ends_at, bool(taking.taken))
 
     # --- reading the request -----------------------------------------------------------------------------------
 
     def _read(
-        self, connection: Connection, command: Command, now_ms: int, known: Wanted
-    ) -> tuple[Wish, TopicConfig, int]:
-        """Return what is asked for, the topic, and until when it may wait. Raises :class:`CommandError`."""
-        config = self._config
+        self, connection: Connection, command: Command, waited: WaitingPop | None
+    ) -> tuple[Wish, TopicConfig, float]:
+        """Return what is asked for, the topic, and until when it may wait (monotonic seconds).
+
+        Raises:
+            CommandError: it is refused.
+        """
+        config, clock = self._config, self._world.clock
         group, topic = required(command, "consumerGroup"), required(command, "topic")
         queue_id, most = required_int(command, "queueId"), required_int(command, "maxMsgNums")
-        invisible_ms, poll_ms = required_int(command, "invisibleTime"), required_int(command, "pollTime")
-        born_ms = min(optional_int(command, "bornTime") or now_ms, now_ms)  # a clock ahead makes no wait longer
+        invisible_ms = required_int(command, "invisibleTime")
+        ends_at = wait_ends_at(command, clock) if waited is None else waited.ends_at
         init_mode = required_int(command, "initMode")
-        if command.ext is not None:
-            command.ext["bornTime"] = str(born_ms)  # a parked pop must not begin anew
-        if now_ms - born_ms - poll_ms > LATE_MS:
+        if (clock.monotonic() - ends_at) * 1000 > LATE_MS:
             raise _refused(
                 ResponseCode.POLLING_TIMEOUT, f"the broker[{config.broker_ip1}] pop message is timeout too much"
             )
@@ -173,11 +173,11 @@ class PopProcessor:
             most,
             invisible_ms,
             init_mode != FROM_MAX,
-            _wanted(command, self._conditions, known),
+            _wanted(command, self._conditions, None if waited is None else waited.wanted),
             bool(optional_bool(command, "order")),
             optional(command, "attemptId"),
         )
-        return wish, row, born_ms + poll_ms
+        return wish, row, ends_at
 
     def _queues(self, wish: Wish, row: TopicConfig) -> list[Queue]:
         config = self._config
@@ -274,18 +274,26 @@ class PopProcessor:
         rest: int,
         now_ms: int,
         revive_queue: int,
-        deadline_ms: int,
+        ends_at: float,
         passed: bool,
     ) -> list[Buffer] | None:
         """Park the pop, or tell that there is nothing."""
         code = ResponseCode.POLLING_TIMEOUT
         self._stats.get_missed += 1
-        wait_ms = deadline_ms - now_ms - EARLY_MS
+        wait_ms = round((ends_at - self._world.clock.monotonic()) * 1000) - EARLY_MS
         if wait_ms > 0:
             if wish.in_order and self._config.enable_notify_after_pop_order_lock_release:
                 wait_ms = min(wait_ms, self._orders.opens_in(wish.topic, wish.group, wish.queue_id, wait_ms))
             waiting = WaitingPop(
-                connection, command, wish.wanted, wish.topic, wish.group, wish.queue_id, KIND, held_bytes(command)
+                connection,
+                command,
+                wish.wanted,
+                wish.topic,
+                wish.group,
+                wish.queue_id,
+                KIND,
+                ends_at,
+                held_bytes(command),
             )
             if not self._hold.full(waiting):
                 # Nothing can arrive between the read above and here: neither yields.

@@ -12,7 +12,7 @@ from understudy.broker.pop.choice import DICE, Queue, queues_of, queues_to_read
 from understudy.broker.pop.revive_log import MOST_MESSAGES
 from understudy.broker.pop.state import PopState
 from understudy.broker.pop.taking import MOST_BYTES
-from understudy.broker.pop.waiting import EARLY_MS, PopHold, WaitingPop
+from understudy.broker.pop.waiting import EARLY_MS, PopHold, WaitingPop, wait_ends_at
 from understudy.broker.processors.pop import KIND, NOTHING
 from understudy.broker.processors.pop_admission import PopAdmission
 from understudy.broker.processors.send_admission import FAQ
@@ -21,7 +21,7 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, held_bytes, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, failure
-from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
+from understudy.remoting.fields import CommandError, optional, optional_bool, required, required_int
 from understudy.remoting.frame import Buffer, encode, reply_head
 from understudy.remoting.server import RemotingServer
 from understudy.store.message_store import MessageStore
@@ -108,12 +108,12 @@ class PopQuestions:
 
     def notification(self, connection: Connection, command: Command) -> Answer:
         """Tell whether a pop would find something; wait for it when the client wants that."""
-        parts, now_ms = self._parts, self._world.clock.wall_ms()
+        return self._notification(connection, command, None)
+
+    def _notification(self, connection: Connection, command: Command, waited: WaitingPop | None) -> Command | None:
+        parts, clock = self._parts, self._world.clock
         group, topic, queue_id = self._place(command, _has(False))
-        poll_ms = required_int(command, "pollTime")
-        born_ms = min(optional_int(command, "bornTime") or now_ms, now_ms)
-        if command.ext is not None:
-            command.ext["bornTime"] = str(born_ms)
+        ends_at = wait_ends_at(command, clock) if waited is None else waited.ends_at
         in_order = bool(optional_bool(command, "order"))
         attempt_id = optional(command, "attemptId")
         for queue in self._queues(group, topic, queue_id, in_order=in_order, retry_percent=DICE):
@@ -121,10 +121,11 @@ class PopQuestions:
                 continue
             if self._holds_more(group, queue):
                 return response(command, ext=_has(True))
-        wait_ms = born_ms + poll_ms - now_ms - EARLY_MS
+        wait_ms = round((ends_at - clock.monotonic()) * 1000) - EARLY_MS
         if wait_ms <= 0:
             return response(command, ext=_has(False))
-        waiting = WaitingPop(connection, command, None, topic, group, queue_id, NOTIFICATION, held_bytes(command))
+        size = held_bytes(command)
+        waiting = WaitingPop(connection, command, None, topic, group, queue_id, NOTIFICATION, ends_at, size)
         if parts.hold.full(waiting):
             return response(command, ext=_has(False, full=True))
         parts.hold.wait(waiting, wait_ms)
@@ -142,11 +143,10 @@ class PopQuestions:
         """Answer a question that waited."""
         connection, command = waiting.connection, waiting.command
         try:
-            answer = self.notification(connection, command)
+            answer = self._notification(connection, command, waiting)
         except Exception as error:
             answer = failure(connection, command, error)
         if answer is not None:
-            assert isinstance(answer, Command)
             connection.write(encode(answer))
 
     # --- peek ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import cast
 
 import attrs
 import pytest
+from broker_rig import code_and_remark
 from hypothesis import given
 from hypothesis import strategies as st
 from pop_rig import ACK, CHANGE, POP, ack_header, bodies, open_virtual, pop_header, prepare, receipts, virtual_world
@@ -18,6 +19,8 @@ from understudy.broker.pop.stepped_clock import LEAST_STEP_MS, ClockSteps, Step
 from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow
 from understudy.testkit.sim.clock import VirtualClock
 
+NOTIFICATION = 200054
+HOUR_MS = 3_600_000
 POINT = CheckPoint("T", "g", 0, 5, 10_000, 6_000, "b", (5, 6))
 
 
@@ -184,3 +187,56 @@ async def test_an_acknowledgement_that_the_timer_holds_because_a_clock_was_ahead
             came += bodies(rig.ask(POP, pop_header(invisibleTime="600000")))
             await world.clock.sleep(1)
         assert came == [b"%d" % left.offset]
+
+
+@pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
+@pytest.mark.parametrize(("code", "nothing"), [(POP, (210, "NO_MESSAGE_IN_QUEUE")), (NOTIFICATION, (0, None))])
+async def test_who_waits_waits_for_as_long_as_was_agreed(
+    code: int, nothing: tuple[int, str | None], by_ms: int, autojump_clock: MockClock
+) -> None:
+    world = virtual_world()
+    async with open_virtual(world=world) as rig:
+        prepare(rig)
+        began, asked = world.clock.monotonic(), {"pollTime": "20000", "bornTime": str(world.clock.wall_ms() - 1_000)}
+        waiting = rig.tell(code, pop_header(**asked))
+        # when the clock is set, and it is woken in vain
+        for _ in range(3):
+            await world.clock.sleep(3)
+            cast(VirtualClock, world.clock).jump(by_ms)
+            rig.broker.pops.hold.wake_all()
+        # then it is answered when it would have been
+        assert code_and_remark(await rig.wait(waiting)) == nothing
+        assert world.clock.monotonic() - began == pytest.approx(19, abs=0.1)
+
+
+@pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
+async def test_who_waits_gets_what_comes_after_the_clock_was_set(by_ms: int, autojump_clock: MockClock) -> None:
+    world = virtual_world()
+    async with open_virtual(world=world) as rig:
+        prepare(rig)
+        waiting = rig.tell(POP, pop_header(pollTime="20000", bornTime=str(world.clock.wall_ms())))
+        await world.clock.sleep(3)
+        cast(VirtualClock, world.clock).jump(by_ms)
+        rig.send("T", b"x")
+        assert bodies(await rig.wait(waiting)) == [b"x"]
+
+
+@pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
+async def test_a_check_point_waits_in_memory_for_as_long_as_it_may(by_ms: int, autojump_clock: MockClock) -> None:
+    world = virtual_world()
+    async with open_virtual({"enablePopBufferMerge": "true"}, world) as rig:
+        prepare(rig, queues=1)
+        for number in range(3):
+            rig.send("T", b"%d" % number)
+        header = pop_header(maxMsgNums="1", invisibleTime="60000")
+        assert bodies(rig.ask(POP, header)) == [b"0"]
+        await world.clock.sleep(3)
+        # when the clock is set, and the next check point comes
+        cast(VirtualClock, world.clock).jump(by_ms)
+        assert bodies(rig.ask(POP, header)) == [b"1"]
+        # then each is written when it has waited for 10 seconds
+        found = list[tuple[int, int]]()
+        for seconds in (3, 5, 3):
+            await world.clock.sleep(seconds)
+            found.append((len(rig.broker.pops.moving.buffer), rig.broker.offsets.query("g", "T", 0)))
+        assert found == [(2, 0), (1, 1), (0, 2)]
