@@ -148,7 +148,7 @@ class HalfChecks:
         if found is Verdict.WAIT:
             return False
         if half.offset < queue.inherited and was_committed(parts.store, half, now_ms):
-            self._halves.note_decided(queue, half.offset, half, now_ms)
+            self._halves.note_decided(queue, half.offset, half)
         elif found is Verdict.CHECK:
             checked = half.checked(half.checks + 1)
             put = self._halves.append(checked.renewed())

@@ -48,20 +48,19 @@ class HalfLog:
         self.counts = TransactionCounts(node.world.clock.wall_ms)
         self.wake = Signal()
 
-    def note_decided(self, queue: HalfQueue, offset: int, half: Half, now_ms: int) -> None:
+    def note_decided(self, queue: HalfQueue, offset: int, half: Half) -> None:
         """Note that nothing is left to be done about a half message.
 
         Args:
             queue: it is in.
             offset: where its newest copy stands.
             half: the message.
-            now_ms: wall time.
         """
         queue.ledger.decide(offset)
         self.counts.add(half.topic, -1)
         if not queue.batch.offsets:
             self.wake.set()
-        if queue.batch.add(offset, now_ms, self._config.transaction_op_msg_max_size):
+        if queue.batch.add(offset, self._clock.monotonic(), self._config.transaction_op_msg_max_size):
             self.write_ops(queue)
 
     def write_ops(self, queue: HalfQueue) -> None:

@@ -22,31 +22,31 @@ class OpBatch:
 
     Attributes:
         offsets: queue offsets of the half messages, in the order of their decisions.
-        since_ms: wall time of the first decision.
+        since: when the first decision was made, in monotonic seconds.
     """
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
-        self.since_ms = 0
+        self.since = 0.0
         self._length = 0
 
-    def add(self, offset: int, now_ms: int, most: int) -> bool:
+    def add(self, offset: int, now: float, most: int) -> bool:
         """Add the half message at *offset*; return whether the batch is full.
 
         Args:
             offset: its queue offset.
-            now_ms: wall time.
+            now: monotonic seconds; a wall clock that is set back keeps no decision from the log.
             most: ``transactionOpMsgMaxSize``, bytes of a body above which it is written at once.
         """
         if not self.offsets:
-            self.since_ms = now_ms
+            self.since = now
         self.offsets.append(offset)
         self._length += len(str(offset)) + 1
         return self._length >= most
 
-    def due_ms(self, interval_ms: int) -> float:
-        """Return the wall time when it is to be written (``transactionOpBatchInterval``); infinity when it is empty."""
-        return self.since_ms + interval_ms if self.offsets else float("inf")
+    def due_at(self, interval_ms: int) -> float:
+        """Return when it is to be written (``transactionOpBatchInterval``), in monotonic seconds; never when empty."""
+        return self.since + interval_ms / 1000 if self.offsets else float("inf")
 
     def message(self, queue_id: int, now_ms: int, host: bytes) -> InnerMessage:
         """Return the op message of everything in it.

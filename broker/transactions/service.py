@@ -100,7 +100,7 @@ class Transactions:
                     handled = await self._halves.wake.wait(handled)
                 interval_ms = self._config.transaction_op_batch_interval
                 ops_due = any(
-                    each.batch.due_ms(interval_ms) <= clock.wall_ms() for each in self._halves.queues.values()
+                    each.batch.due_at(interval_ms) <= clock.monotonic() for each in self._halves.queues.values()
                 )
                 if ops_due or clock.monotonic() >= self._settle_due_at(settled):
                     settled = clock.monotonic()
@@ -120,12 +120,9 @@ class Transactions:
 
     def _ops_due_at(self) -> float:
         """Return when the next op message is to be written, in monotonic seconds."""
-        clock, interval_ms = self._clock, self._config.transaction_op_batch_interval
-        due_ms = min((queue.batch.due_ms(interval_ms) for queue in self._halves.queues.values()), default=float("inf"))
-        left_seconds = (due_ms - clock.wall_ms()) / 1000
-        if left_seconds <= 0:  # it could not be written just now
-            left_seconds = RETRY_SECONDS
-        return clock.monotonic() + min(left_seconds, interval_ms / 1000)
+        now, interval_ms = self._clock.monotonic(), self._config.transaction_op_batch_interval
+        due_at = min((queue.batch.due_at(interval_ms) for queue in self._halves.queues.values()), default=float("inf"))
+        return due_at if due_at > now else now + RETRY_SECONDS  # it could not be written just now
 
     def _settle_due_at(self, settled: float) -> float:
         """Return when the progress of a queue is to move next, in monotonic seconds; *settled*: when it did last.
@@ -215,7 +212,7 @@ class Transactions:
                 self._commit(half, now_ms)
             else:
                 self.counts.rollbacks[half.topic] += 1
-        self._halves.note_decided(queue, newest, half, now_ms)
+        self._halves.note_decided(queue, newest, half)
         if at_once and not commits:  # a rollback leaves nothing else in the log
             self._halves.write_ops(queue)
         return self._store.max_physical_offset

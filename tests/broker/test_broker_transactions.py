@@ -254,6 +254,44 @@ class TestOpMessages:
             await trio.sleep(0.2)
             assert [each.body for each in producer.rig.stored(OPS)] == [b"0,1,2,"]
 
+    @pytest.mark.parametrize("most", ["4", "4096"])
+    async def test_the_progress_moves_with_them_and_the_next_life_reads_no_more(
+        self, most: str, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        # Given one op message of all decisions, or one for each few of them, and no check
+        keys = {"transactionOpMsgMaxSize": most, "transactionCheckInterval": "3600000"}
+        async with open_producer(disk, keys) as producer:
+            offsets = producer.rig.broker.offsets
+            for number in range(40):
+                producer.rig.tell(37, decision(producer.prepare(str(number)), COMMIT), flag=2)
+                await trio.sleep(0.25)
+                assert offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) >= number - 2 * 14
+            open_half = producer.prepare("open")
+            producer.rig.tell(37, decision(producer.prepare("behind it"), COMMIT), flag=2)
+            await trio.sleep(4)
+            assert offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == open_half.queue_offset
+            # What an undecided one stands before is not passed, nor its op message
+            assert offsets.query("CID_RMQ_SYS_TRANS", OPS, 0) == len(producer.rig.stored(OPS)) - 1
+        async with open_producer(disk, keys) as producer:
+            (queue,) = producer.rig.broker.transactions._halves.queues.values()
+            assert (queue.ledger.done, queue.ledger.undone) == (open_half.queue_offset, 1)
+            assert producer.decide(open_half, COMMIT).code == 0
+            assert len(producer.delivered()) == 42
+
+    @pytest.mark.parametrize("by_ms", [3_600_000, -3_600_000])
+    async def test_a_clock_that_is_set_makes_them_neither_late_nor_early(
+        self, by_ms: int, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            producer.decide(producer.prepare("one"), COMMIT)
+            await trio.sleep(1)
+            producer.clock.jump(by_ms)
+            producer.decide(producer.prepare("two"), COMMIT)
+            await trio.sleep(1.9)
+            assert producer.rig.stored(OPS) == []
+            await trio.sleep(0.2)
+            assert [each.body for each in producer.rig.stored(OPS)] == [b"0,1,"]
+
     async def test_one_that_is_full_is_written_at_once(self, disk: SimDisk, autojump_clock: MockClock) -> None:
         async with open_producer(disk, {"transactionOpMsgMaxSize": "4"}) as producer:
             for number in range(5):
