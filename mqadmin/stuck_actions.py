@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from understudy.mqadmin.command import CommandFailedError, Context
 from understudy.mqadmin.message_queries import TOOLS_GROUP
 from understudy.mqadmin.options import UsageError
 from understudy.mqadmin.undo_file import DONE, REFUSED, UNKNOWN, UndoFile
+from understudy.mqadmin.undo_messages import base64_of, to_send
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.pull import PullRequest, pull
@@ -170,6 +170,11 @@ async def kept_message(context: Context, address: str, queue: MessageQueue, offs
     return next((each for each in result.messages if each.queue_offset == offset), None)
 
 
+def queue_of(text: str) -> int:
+    """Return the queue id in a property; 0 where it holds none."""
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
 async def _half(context: Context, address: str, broker_name: str, place: Place) -> ReceivedMessage:
     half = await kept_message(context, address, MessageQueue(names.HALF_TOPIC, broker_name, place.queue), place.offset)
     if half is None or not half.properties.get(_GROUP) or not half.properties.get(_TOPIC):
@@ -178,15 +183,17 @@ async def _half(context: Context, address: str, broker_name: str, place: Place) 
 
 
 def _entry(half: ReceivedMessage, place: Place, choice: str) -> dict[str, Any]:
+    topic, queue_text = half.properties[_TOPIC], half.properties.get(_QUEUE, "0")
     return {
         "place": str(place),
         "choice": choice,
         "group": half.properties[_GROUP],
-        "topic": half.properties[_TOPIC],
-        "queueId": half.properties.get(_QUEUE, "0"),
+        "topic": topic,
+        "queueId": queue_text,
         "uniqKey": half.properties.get("UNIQ_KEY", ""),
         "properties": half.properties,
-        "bodyBase64": base64.b64encode(half.body).decode(),
+        "bodyBase64": base64_of(half),
+        "send": [to_send(half, topic, queue_of(queue_text))],
     }
 
 

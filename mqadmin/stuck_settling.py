@@ -6,15 +6,15 @@ everything as it was. The broker itself takes the decisions, and refuses what it
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from understudy.mqadmin.command import CommandFailedError, Context
 from understudy.mqadmin.options import UsageError
-from understudy.mqadmin.stuck_actions import ALL, kept_message, outcome_of, places_of
+from understudy.mqadmin.stuck_actions import ALL, kept_message, outcome_of, places_of, queue_of
 from understudy.mqadmin.undo_file import DONE, REFUSED, UNKNOWN, WAITS, UndoFile
+from understudy.mqadmin.undo_messages import base64_of, to_send
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.queue import MessageQueue
@@ -107,6 +107,7 @@ async def _entry(context: Context, address: str, broker_name: str, row: dict[str
     kept = await kept_message(context, address, queue, holds["offset"])
     if kept is None:
         raise CommandFailedError(f"{row['place']}: cannot be read, so that it could not be undone")
+    is_point = "open" in row
     return {
         "place": row["place"],
         "choice": choice,
@@ -114,8 +115,30 @@ async def _entry(context: Context, address: str, broker_name: str, row: dict[str
         "topic": row["topic"],
         "uniqKey": kept.properties.get("UNIQ_KEY", ""),
         "properties": kept.properties,
-        "bodyBase64": base64.b64encode(kept.body).decode(),
+        "bodyBase64": base64_of(kept),
+        **({"open": row["open"]} if is_point else {}),
+        "send": (
+            await _popped(context, address, broker_name, row["open"])
+            if is_point
+            else [to_send(kept, row["topic"], queue_of(kept.properties.get("REAL_QID", "0")))]
+        ),
     }
+
+
+async def _popped(context: Context, address: str, broker_name: str, point: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what is to be sent in the place of a check point: each message that is open, with its body.
+
+    One that is gone, as it would be when the time of the check point comes, is left out, and so are those in a queue of
+    another broker. Raises :class:`ClientError`: the broker does not hand them out.
+    """
+    if point["brokerName"] != broker_name:
+        return []
+    queue, found = MessageQueue(point["topic"], broker_name, point["queueId"]), list[dict[str, Any]]()
+    for offset in point["offsets"]:
+        kept = await kept_message(context, address, queue, offset)
+        if kept is not None:
+            found.append({**to_send(kept, point["returnsTo"], 0), "bodyBase64": base64_of(kept)})
+    return found
 
 
 def _place(row: dict[str, Any]) -> str:

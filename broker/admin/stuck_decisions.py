@@ -159,7 +159,8 @@ class StuckDecisions:
                 await left_out.ended(decided)
         done = [(entry, decided) for entry, decided in decisions if decided.passed and decided.met]
         for entry, decided in done:
-            self._uncount(entry, again=decided.again)
+            if not decided.again:
+                self._uncount(entry)
         unsaved = await self._save(kind) if done else ""
         for entry, decided in decisions:
             place, waits = entry.row.place, (entry.queue, entry.offset) in left_out
@@ -174,12 +175,13 @@ class StuckDecisions:
             found.append((entry, outcome))
         return found
 
-    def _uncount(self, entry: StuckEntry, *, again: bool) -> None:
+    def _uncount(self, entry: StuckEntry) -> None:
+        """Count what was dropped no more; what waits once more is counted as before."""
         point = entry.what
         if isinstance(point, CheckPoint):
             in_flight = self._parts.deferred.pops.moving.in_flight
             in_flight.add(point.topic, point.group, point.queue_id, -len(point.open_offsets))
-        elif entry.row.kind == TIMER and not again:
+        elif entry.row.kind == TIMER:
             self._parts.deferred.timing.timer.left(entry.row.topic)
 
     async def _save(self, kind: str) -> str:

@@ -69,6 +69,7 @@ class StuckEntry:
         position: in the measure of the queue's progress.
         holds: topic and queue id that hold it.
         what: the message as it is kept there, or the check point as far as it is not done.
+        returns_to: the topic where what is open of a check point comes again.
     """
 
     row: Waiting
@@ -77,11 +78,21 @@ class StuckEntry:
     position: int
     holds: tuple[str, int]
     what: Record | CheckPoint
+    returns_to: str = ""
 
     def to_json(self) -> dict[str, object]:
         """Return it as an answer has it."""
-        topic, queue_id = self.holds
-        return {**self.row.to_json(), "holds": {"topic": topic, "queueId": queue_id, "offset": self.offset}}
+        (topic, queue_id), point = self.holds, self.what
+        found = {**self.row.to_json(), "holds": {"topic": topic, "queueId": queue_id, "offset": self.offset}}
+        if isinstance(point, CheckPoint):
+            found["open"] = {
+                "brokerName": point.broker_name,
+                "topic": point.topic,
+                "queueId": point.queue_id,
+                "offsets": list(point.open_offsets),
+                "returnsTo": self.returns_to,
+            }
+        return found
 
 
 def source_of(parts: DeferredParts, kind: str) -> ReviveQueues | TimerSource | DelayLevels:
@@ -113,7 +124,8 @@ def _pops(parts: DeferredParts, look: Look) -> list[StuckEntry]:
             if point.revive_ms <= look.now_ms and len(found) < MOST_ENTRIES:
                 place = place_of(POP, queue, each.position)
                 row = look.single(POP, place, point.topic, point.group, point.revive_ms)
-                found.append(StuckEntry(row, queue, each.position, each.position, (parts.pops.log.topic, queue), point))
+                holds, returns_to = (parts.pops.log.topic, queue), queues.returns_to(point)
+                found.append(StuckEntry(row, queue, each.position, each.position, holds, point, returns_to))
     return found
 
 

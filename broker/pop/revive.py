@@ -279,9 +279,9 @@ class ReviveQueues:
 
     def open_points(self, queue: int) -> list[Ripe]:
         """Return the check points that have come into *queue* and are not done, and nobody has decided about."""
-        window = self._windows.get(queue)
+        window, position = self._windows.get(queue), self.position(queue)  # the window learns of it with the next read
         points = () if window is None else window.open_points
-        return [each for each in points if (queue, each.position) not in self.left_out]
+        return [each for each in points if each.position >= position and (queue, each.position) not in self.left_out]
 
     def _items(self, queue: int, ripe: Ripe) -> list[Item]:
         decided = self.left_out.meets(queue, ripe.position)
@@ -298,11 +298,14 @@ class ReviveQueues:
         """Return what comes back of *point*; *again*: it may have been worked off before, in a former life."""
         if point.broker_name == self._identity.name and self._is_gone(point):
             return []  # of another broker's we do not know, and its consumers come here as long as it is away
-        target = point.topic
-        if not target.startswith(names.RETRY_PREFIX):
-            second_form = self._config.enable_retry_topic_v2
-            target = names.pop_retry_topic(point.group, target, second_form=second_form)
+        target = self.returns_to(point)
         return [_revival(point, each, queue, target, again) for each in point.open_offsets]
+
+    def returns_to(self, point: CheckPoint) -> str:
+        """Return the topic where what nobody acknowledged of *point* comes again."""
+        if point.topic.startswith(names.RETRY_PREFIX):
+            return point.topic
+        return names.pop_retry_topic(point.group, point.topic, second_form=self._config.enable_retry_topic_v2)
 
 
 def _revival(point: CheckPoint, offset: int | None, queue: int, topic: str, again: bool = False) -> Revival:
@@ -351,10 +354,13 @@ class ReviveTarget:
             for number, status in zip(copies, await self._target.put(list(copies.values())), strict=True):
                 statuses[number] = status
         for number, revival in enumerate(messages):
+            assert isinstance(revival, Revival)
             status = statuses[number]
-            if number in copies and copies[number].topic == revival.topic and isinstance(revival, Revival):
+            comes_back = number in copies and copies[number].topic == revival.topic
+            if comes_back:
                 self._log.counts.returned[revival.point.group, revival.topic, status.value] += 1
-            if status is PutStatus.PUT_OK and isinstance(revival, Revival) and revival.offset is not None:
+            is_gone = number not in copies and revival.offset is not None
+            if status is PutStatus.PUT_OK and (comes_back or is_gone):  # what waits once more is still out
                 point = revival.point
                 self._in_flight.add(point.topic, point.group, point.queue_id, -1)
         return statuses

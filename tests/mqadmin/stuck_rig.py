@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import trio
@@ -52,12 +54,12 @@ def bodies_of(broker: Broker, kind: str) -> list[bytes]:
     return found
 
 
-async def poison_in_front(cluster: SimCluster, kind: str) -> Broker:
+async def poison_in_front(cluster: SimCluster, kind: str, bodies: Sequence[bytes] = (b"poison", b"good")) -> Broker:
     """Leave a message that nothing takes, and good ones behind it; return their broker."""
     broker = cluster.brokers("c1")["broker-a"]
     async with open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer:
-        for body in (b"poison", b"good"):
-            message = Message(TOPIC, body, {**ASKS[kind], "KEYS": "k"})
+        for body in bodies:
+            message = Message(TOPIC, body, {**ASKS[kind], "KEYS": "k", "TAGS": "a"}, 7)
             await producer.send(message, queue=MessageQueue(TOPIC, "broker-a", 0))
             if kind == "pop":  # each has a check point of its own, in the same revive queue
                 broker.pops.log._turn = 0
@@ -67,14 +69,20 @@ async def poison_in_front(cluster: SimCluster, kind: str) -> Broker:
     return broker
 
 
+async def rows_of(cluster: SimCluster, kind: str) -> dict[str, dict[str, Any]]:
+    """Return the rows of what is stuck, by their places as a decision names them."""
+    (answer,) = json.loads(await shell(cluster, f"stuckWork -e -t {kind}", as_json=True))
+    found = dict[str, dict[str, Any]]()
+    for row in answer["rows"]:
+        assert (row["stuck"], row["topic"], row["kind"]) == (True, TOPIC, kind)
+        queue, offset = (part.rpartition(" ")[2] for part in row["place"].split(", "))
+        found[f"{queue}:{offset}"] = row
+    return found
+
+
 async def place_of_poison(cluster: SimCluster, kind: str) -> str:
-    printed = await shell(cluster, f"stuckWork -e -t {kind}", as_json=True)
-    (answer,) = json.loads(printed)
-    rows = answer["rows"]
-    assert len(rows) == 2
-    assert all(row["stuck"] and row["topic"] == TOPIC and row["kind"] == kind for row in rows)
-    queue, offset = (part.rpartition(" ")[2] for part in rows[0]["place"].split(", "))
-    return f"{queue}:{offset}"
+    first, _ = await rows_of(cluster, kind)
+    return first
 
 
 async def start(cluster: SimCluster) -> str:
