@@ -206,6 +206,8 @@ def told(result: DrillResult) -> list[str]:
         ]
         lines += _table(rows)
     lines += ["", "Messages", *kinds_table(result.kinds)]
+    if result.lateness is not None:
+        lines.append(f"  {result.lateness.sentence()}")
     lines += ["", f"Verdict: {result.verdict}"]
     lines += (f"  {violation.rule}: {violation.detail}" for violation in result.verdict.violations[:_MOST_ROWS])
     return lines + [f"  {problem}" for problem in result.problems]

@@ -30,7 +30,7 @@ from understudy.runtime.background import open_background
 from understudy.testkit.drills.acting_allowances import judge
 from understudy.testkit.drills.acting_answers import CUTS, Commit, may_not_know
 from understudy.testkit.drills.acting_applications import Applications, Wanted
-from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
+from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, FAULTS, SILENT, STEPS_CLOCK, Accident, Fault
 from understudy.testkit.drills.acting_steps import step_line
 from understudy.testkit.drills.acting_traffic import (
     READERS,
@@ -44,6 +44,7 @@ from understudy.testkit.drills.acting_watch import RingWatch
 from understudy.testkit.drills.acting_windows import due_counts
 from understudy.testkit.drills.commit_traffic import CommitTraffic, unsaved
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult, Step
+from understudy.testkit.drills.lateness import judge_lateness
 from understudy.testkit.drills.met_faults import Home, Met, met_by
 from understudy.testkit.drills.ring import THREE, Ring
 from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
@@ -183,6 +184,12 @@ class Run:
         repeats = self._traffic.repeats(self._met_by, self._ring.members_of, had, ran_out, acted)
         repeats += self._applications.repeats(self._met_by, self._ring.members_of)
         allowed_repeats, repeated = judge(repeats)
+        lateness = None
+        if not self._planned and self._plan[0].kind not in STEPS_CLOCK:  # one fault, and all mean the same by a time
+            cut_off = [(each.began_at, each.ended_at) for each in self._accidents if each.fault.kind in SILENT]
+            unserved = {name: [gap for gap in gaps if gap[1] > self._fault_at] for name, gaps in watch.unserved.items()}
+            lateness = judge_lateness(self._traffic.came_late(), unserved, {self._group: cut_off})
+            repeated += lateness.violations
         verdict = attrs.evolve(verdict, violations=(*verdict.violations, *repeated))
         early = self._traffic.early_seconds
         allowed = sum(fault.early_ms for fault in self._plan) / 1000 + _EARLY_SECONDS
@@ -219,6 +226,7 @@ class Run:
             counts,
             measures,
             [*self._traffic.kinds(by_promise | gone, allowed), *self._applications.kinds(self._met_by)],
+            lateness,
         )
 
     # --- commits -----------------------------------------------------------------------------------------------

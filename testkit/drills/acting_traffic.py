@@ -20,6 +20,7 @@ from understudy.mqclient.sending import SendStatus
 from understudy.testkit.drills.acting_kinds import DELAYED, ORDERED, TIMED, Kind
 from understudy.testkit.drills.acting_losses import may_be_lost
 from understudy.testkit.drills.acting_repeats import Repeat
+from understudy.testkit.drills.lateness import Due
 from understudy.testkit.drills.met_faults import LONGEST_DELAY_SECONDS, Home, Met
 from understudy.testkit.history import History, Verdict
 
@@ -100,6 +101,7 @@ class SimulatedTraffic:
         self.early_seconds = 0.0
         self.late_seconds = 0.0
         self.due: dict[str, float] = {}
+        self._asked: dict[str, float] = {}
         self.answered: dict[str, float] = {}
         self.came: dict[str, list[float]] = {}
         self.places: dict[str, list[tuple[str, int]]] = {}
@@ -242,6 +244,21 @@ class SimulatedTraffic:
         sent = [each for each in self.history.sends if each.acknowledged and each.queue is not None]
         return [self.due[each.key] for each in sent if each.key in self.due and each.queue and each.queue[1] == group]
 
+    def came_late(self) -> list[Due]:
+        """Return when each delayed message came that some group of brokers had acknowledged.
+
+        It was due as long after that as it was to wait: a broker that stood still stores it when it goes on.
+        """
+        stored = {
+            each.key: each.queue[1] for each in self.history.sends if each.acknowledged and each.queue is not None
+        }
+        keys = [key for key in self.due if key in stored and key in self.came]
+        waited = {key: self.answered[key] - self._asked[key] for key in keys}
+        return [
+            Due(key, stored[key], self.answered[key], _put_out(key, self.due[key] + waited[key]), self.came[key][0])
+            for key in keys
+        ]
+
     def _level(self) -> tuple[dict[str, str], float]:
         drawn = self._source.choice(tuple(self._delays.levels))
         return {"DELAY": str(drawn)}, self._delays.levels[drawn]
@@ -263,6 +280,7 @@ class SimulatedTraffic:
                 properties, seconds = wait()
                 self.due[key] = trio.current_time() + seconds
             number += 1
+            self._asked[key] = trio.current_time()
             try:
                 sent = await producer.send(Message(TOPIC, key.encode(), properties))
             except ClientError:

@@ -33,6 +33,7 @@ TOLD_SECONDS = 0.5
 """How long a slave may take to stop after it was told that its master comes back."""
 UNASKED_SECONDS = 0.5
 """How long a slave may act for a master that only registers again, as after a connection that has ended."""
+_UNHEARD = ("cut", "cut-in", "cut-out")
 IN_SYNC_REPLICAS = int(REPLICATED["inSyncReplicas"])
 
 
@@ -49,6 +50,7 @@ class RingWatch:
         problems: promises that brokers have broken, each in a line.
         both_seconds: the longest time that two members of one group delivered side by side.
         began: by group, when each slave began to act (virtual seconds), the end of its log then (bytes), and its host.
+        unserved: by group, from when until when none of its members delivered to where it is heard (virtual seconds).
         online: by group, when its master came online (virtual seconds), each time that it had not been.
         held: the queues that the ring's reader holds, live.
         locks: what became of the locks of that one.
@@ -68,6 +70,7 @@ class RingWatch:
         self.problems: list[str] = []
         self.both_seconds = 0.0
         self.began: dict[str, list[tuple[float, int, str]]] = {group: [] for group in ring.groups}
+        self.unserved: dict[str, list[tuple[float, float]]] = {group: [] for group in ring.groups}
         self.online: dict[str, list[float]] = {group: [] for group in ring.groups}
         self._hidden: dict[str, list[tuple[float, float]]] = {group: [] for group in ring.groups}
         self.held: Mapping[MessageQueue, AssignedQueue] = {}
@@ -252,6 +255,12 @@ class RingWatch:
     def _stands_still(self, group: str, broker_id: int) -> bool:
         return self._cluster.host(self._ring.container_of(group, broker_id)).clock.stopped
 
+    def _heard(self, group: str, broker_id: int) -> bool:
+        """Return whether the host of a member is not cut off, as far as it knows itself or not."""
+        host, now = self._ring.container_of(group, broker_id), trio.current_time()
+        own = [each for each in self._accidents if each.fault.host == host and each.fault.kind in _UNHEARD]
+        return not any(each.began_at <= now < each.ended_at for each in own)
+
     def had(self, group: str, end: int, begin: float, until: float) -> bool:
         """Return whether each slave of *group* that began to act between two times had the log up to *end* by then.
 
@@ -288,6 +297,7 @@ class RingWatch:
         told_slaves: dict[tuple[str, int], float] = {}
         before: set[tuple[str, int]] = set()
         hidden: dict[str, float] = {}
+        nobody: dict[str, float] = {}
         alone: dict[str, tuple[float, Report | None]] = {}
         while True:
             now = trio.current_time()
@@ -313,6 +323,10 @@ class RingWatch:
                     self.began[group].append((now, slave.store.max_physical_offset, host))
             for group in self._ring.groups:
                 self._unasked(group, any((group, each) in delivering for each in members if each), alone)
+                if not any((group, each) in delivering and self._heard(group, each) for each in members):
+                    nobody.setdefault(group, now - LOOK_SECONDS)
+                elif group in nobody:
+                    self.unserved[group].append((nobody.pop(group), now))
             before = delivering
             for member in sorted(delivering - wrong):
                 broker = self.broker(*member)

@@ -8,6 +8,7 @@ import attrs
 
 from understudy.container.preonline.report import Report
 from understudy.testkit.drills.acting_kinds import Kind
+from understudy.testkit.drills.lateness import Lateness
 from understudy.testkit.history import Verdict
 
 ALLOWED_REPEAT = "allowed repeat, "
@@ -35,6 +36,7 @@ class DrillResult:
         counts: how much happened, and how often each kind of fault.
         measures: the greatest of each duration that was seen, in seconds.
         kinds: what came of each kind of message.
+        lateness: how late came what was due; ``None`` where nothing is promised of that.
     """
 
     seed: int
@@ -47,6 +49,7 @@ class DrillResult:
     counts: Counter[str] = attrs.field(factory=Counter)
     measures: dict[str, float] = attrs.field(factory=dict)
     kinds: list[Kind] = attrs.field(factory=list)
+    lateness: Lateness | None = None
 
     @property
     def ok(self) -> bool:
