@@ -85,7 +85,7 @@ def recall_parts(broker: Broker) -> RecallParts:
         node=broker.node,
         store=broker.store,
         topics=broker.topics,
-        timer_door=broker.delays.timer_door,
+        timer=broker.timer,
         stored=broker.stored,
     )
 

@@ -13,7 +13,9 @@ from understudy.broker.inner import InnerMessage, append
 from understudy.broker.node import Node
 from understudy.broker.processors.stored_answer import StoredAnswers
 from understudy.broker.timer import request
+from understudy.broker.timer.recalls import was_handed_on
 from understudy.broker.timer.rules import UNIQUE, delete_key
+from understudy.broker.timer.timer import Timer
 from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.format.properties import format_properties
@@ -41,14 +43,14 @@ class RecallParts:
         node: who it is, its settings and its world.
         store: the messages.
         topics: the table.
-        timer_door: lets the request into the timer.
+        timer: keeps what is taken back; its door lets the request in.
         stored: answers that wait for the disk or for copies.
     """
 
     node: Node
     store: MessageStore
     topics: TopicTable
-    timer_door: request.Door
+    timer: Timer
     stored: StoredAnswers
 
 
@@ -67,7 +69,8 @@ class RecallProcessor:
     def recall(self, connection: Connection, command: Command) -> Answer:
         """Store the request that takes one message back; answer with the key of that message.
 
-        Whether the message was still there is not known before its second is over, as in the reference.
+        Whether the message was still there is not known before its second is over, as in the reference; but one that a
+        slave handed on is not here any more, and its request would never meet it.
         """
         parts, stored, now_ms = self._parts, self._parts.stored, self._parts.node.world.clock.wall_ms()
         topic, handle = self._checked(command, now_ms)
@@ -106,8 +109,11 @@ class RecallProcessor:
             raise self._refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
         if handle.broker_name != self._identity.name:
             raise self._refused(ResponseCode.ILLEGAL_OPERATION, unavailable)
-        if not 0 < handle.time_ms - now_ms < parts.timer_door.max_delay_seconds * 1000:
+        if not 0 < handle.time_ms - now_ms < parts.timer.door.max_delay_seconds * 1000:
             raise self._refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+        if was_handed_on(parts.store, parts.timer, topic, handle.unique_key):
+            remark = "recall failed, the message was handed on to another broker while the master was away"
+            raise self._refused(ResponseCode.ILLEGAL_OPERATION, remark)
         return topic, handle
 
     def _message(
@@ -124,7 +130,7 @@ class RecallProcessor:
         if group:
             pairs["PGROUP"] = group
         try:
-            kept, queue_id = request.redirect(topic, 0, pairs, 0, now_ms, self._parts.timer_door)
+            kept, queue_id = request.redirect(topic, 0, pairs, 0, now_ms, self._parts.timer.door)
         except request.TimerRefusedError as error:
             raise self._refused(ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {error}") from None
         host = host_bytes(*connection.peer)

@@ -20,6 +20,7 @@ import trio
 
 from understudy.broker.inner import InnerMessage
 from understudy.broker.pop.returned import ORIGIN_GROUP
+from understudy.broker.timer.recalls import was_taken_back
 from understudy.broker.timer.rules import asking_again
 from understudy.container.escape import choice
 from understudy.container.escape.choice import NoTarget, Queue, Remote
@@ -60,7 +61,8 @@ class Bridge:
     ) -> list[PutStatus]:
         """Put due messages where consumers find them, but those that the master had delivered before the slave acted.
 
-        A timer message that must rest once more is put to another broker as its sender would send it.
+        A timer message that must rest once more is put to another broker as its sender would send it, unless the log
+        has a request that takes it back: the two would not meet any more.
 
         Args:
             messages: what is due, in order.
@@ -70,7 +72,8 @@ class Bridge:
         due: dict[int, InnerMessage] = {}
         for number, message in enumerate(messages):
             if message.topic == TIMER_TOPIC:  # not due yet, and not for this log to keep any longer
-                due[number] = asking_again(message)
+                if not was_taken_back(self._parts.store, message):
+                    due[number] = asking_again(message)
             elif not self.had_delivered(message, acting_since_ms):
                 due[number] = message
         statuses = [PutStatus.PUT_OK] * len(messages)
