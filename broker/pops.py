@@ -25,9 +25,6 @@ from understudy.broker.processors.pop import PopParts, PopProcessor
 from understudy.broker.processors.pop_admission import PopAdmission
 from understudy.broker.processors.pop_questions import NOTIFICATION, PopQuestions, QuestionParts
 from understudy.broker.storage import config_path
-from understudy.broker.timer.lateness import may_hold
-from understudy.broker.timer.request import TIMER_QUEUE
-from understudy.format.names import TIMER_TOPIC
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
@@ -87,7 +84,6 @@ class Pops:
             catalog=broker.catalog,
             state=state,
             acting=self.acting,
-            timer_behind=self._timer_behind,
             timer=broker.timer,
         )
         self.queues = ReviveQueues(self._parts)
@@ -143,11 +139,6 @@ class Pops:
                 nursery.start_soon(self.revive.run)
         finally:
             self._recovered = False
-
-    def _timer_behind(self) -> bool:
-        store, timer = self._broker.store, self._broker.timer
-        written = store.written_queue_offset(TIMER_TOPIC, TIMER_QUEUE)  # also what not all replicas have yet
-        return written > timer.progress.enqueued or may_hold(timer, self._broker.world.clock.wall_ms())
 
     def _again(self, parked: ParkedPull) -> None:
         assert isinstance(parked, WaitingPop)

@@ -28,7 +28,8 @@ from understudy.broker.pop.state import PopState
 from understudy.broker.pop.taking import offset_of
 from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
 from understudy.broker.redelivery import Redelivery
-from understudy.broker.timer.lateness import ahead_ms
+from understudy.broker.timer.lateness import ahead_ms, may_hold
+from understudy.broker.timer.request import TIMER_QUEUE
 from understudy.broker.timer.timer import Timer
 from understudy.format import names
 from understudy.format.record import Record, RecordError, decode_records
@@ -79,7 +80,6 @@ class ReviveParts:
         catalog: topics and groups.
         state: what was popped, and how far the revive topic is worked off.
         acting: what a slave that acts handed out, or the timer gave it.
-        timer_behind: tells whether something that was due may not have come out of the timer yet.
         timer: what comes into the revive topic waits in it.
     """
 
@@ -88,7 +88,6 @@ class ReviveParts:
     catalog: Catalog
     state: PopState
     acting: ActingPops
-    timer_behind: Callable[[], bool]
     timer: Timer
 
 
@@ -207,6 +206,11 @@ class ReviveQueues:
         pause = self._clock.wall_ms() + self._config.revive_interval
         return Found((), window.resume, due_ms if due_ms == NEVER else max(due_ms, pause))
 
+    def _timer_behind(self) -> bool:
+        timer, store = self._parts.timer, self._parts.store
+        written = store.written_queue_offset(names.TIMER_TOPIC, TIMER_QUEUE)  # also what not all replicas have yet
+        return written > timer.progress.enqueued or may_hold(timer, self._clock.wall_ms())
+
     def _look_at_timer(self, window: ReviveWindow, at_end: bool) -> None:
         """Hold *window* while the timer may hold acknowledgements of check points that came out long ago.
 
@@ -224,7 +228,7 @@ class ReviveQueues:
         due_ms = parts.acting.due_ms()
         if due_ms == NEVER:
             return Found((), position, NEVER)
-        if now_ms - due_ms <= PATIENCE_MS or parts.timer_behind():  # which may still hold acknowledgements
+        if now_ms - due_ms <= PATIENCE_MS or self._timer_behind():  # which may still hold acknowledgements
             return Found((), position, max(due_ms + PATIENCE_MS + 1, now_ms + self._config.revive_interval))
         messages = list[Revival]()
         for row in parts.acting.ripe(now_ms - PATIENCE_MS, POINTS):
@@ -244,7 +248,7 @@ class ReviveQueues:
                 window.skip_to(found.next_begin_offset)
                 return False
             hidden = parts.store.written_queue_offset(self._log.topic, queue) > window.next  # not all replicas have it
-            window.reached_end(self._clock.wall_ms(), hidden or parts.timer_behind())
+            window.reached_end(self._clock.wall_ms(), hidden or self._timer_behind())
             return True
         for part in found.parts:
             try:
