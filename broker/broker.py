@@ -10,7 +10,6 @@ Source: BrokerController.java.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from understudy.broker.acknowledgement import Acknowledgements
@@ -205,7 +204,8 @@ class Broker:
         self.topics.on_change.append(self._topics_changed)
         self.queue_mappings.on_change.append(self._mappings_changed)
         self.tables.topics.on_gone.append(self.forget_topic)
-        self.tables.topics.on_deletions.append(self.learn_deletions)
+        self.tables.topics.on_deletions.append(store.learn_deletions)
+        store.dropped.append(self.wake_topic)
         self.history = HistoryKeeper(store, self.tables, self.persistence, world.random)
         self.metrics = exporter_of(self)
         self.acknowledgements = Acknowledgements(
@@ -339,15 +339,14 @@ class Broker:
 
         Args:
             topic: its name.
-            deletion: where a master deleted it; here and now when that is unknown.
+            deletion: where a master deleted it, which the store is told with all others; here and now when that is
+                unknown.
         """
         self.queue_mappings.remove(topic)
         self.offsets.remove_topic(topic)
         self.pops.forget_topic(topic)
         if deletion is None:
             self.store.delete_topic(topic)
-        else:
-            self.store.learn_deletions({topic: deletion})
         self.stats.topic_deleted(topic)
         self.wake_topic(topic)
 
@@ -365,11 +364,6 @@ class Broker:
     def logical_lane(self) -> Lane:
         """Return where requests for logical queues wait for other groups."""
         return self.server.lane(LOGICAL_LANE)
-
-    def learn_deletions(self, deletions: Mapping[str, Deletion]) -> None:
-        """Delete the former lives of topics that the master deleted, also of those that were made again since."""
-        for topic in self.store.learn_deletions(deletions):
-            self.wake_topic(topic)
 
     def end_requests(self) -> None:
         """Finish what the requests of one receive began: pulls and pops that messages woke are answered before their

@@ -7,6 +7,7 @@ import os.path
 
 from understudy.runtime.disk import Disk
 from understudy.store.batch_queue import UNIT_BYTES, BatchQueue, Changes
+from understudy.store.discarded import Discarded
 from understudy.store.mapped_files import MappedFiles
 
 
@@ -18,19 +19,22 @@ class BatchQueues:
         folder: ``batchconsumequeue`` of the store.
         file_size: bytes of one file, rounded up to a multiple of 46.
         mapped: the queue files that the store has mapped.
+        discarded: where the files of deleted queues go.
 
     Attributes:
-        by_key: the queues by topic and queue id.
+        by_key, by_topic: the queues; change them through methods only.
         topics: those that have batch queues, with or without a message.
     """
 
-    def __init__(self, disk: Disk, folder: str, file_size: int, mapped: MappedFiles) -> None:
+    def __init__(self, disk: Disk, folder: str, file_size: int, mapped: MappedFiles, discarded: Discarded) -> None:
         self._disk = disk
         self._folder = folder
         self._file_size = -(-file_size // UNIT_BYTES) * UNIT_BYTES
         self._mapped = mapped
+        self._discarded = discarded
         self._changes = Changes()
         self.by_key: dict[tuple[str, int], BatchQueue] = {}
+        self.by_topic: dict[str, list[BatchQueue]] = {}
         self.topics: set[str] = set()
 
     def load(self) -> None:
@@ -50,6 +54,7 @@ class BatchQueues:
             queue = self.by_key[key] = BatchQueue(
                 self._disk, topic, queue_id, folder, self._file_size, self._mapped, self._changes
             )
+            self.by_topic.setdefault(topic, []).append(queue)
         return queue
 
     def next_offsets_total(self) -> int:
@@ -63,22 +68,26 @@ class BatchQueues:
         self._changes.folders.clear()
         return paths, folders
 
-    def delete(self, topic: str, queue_id: int) -> None:
-        """Delete one queue; its topic still has batch queues."""
-        queue = self.by_key.pop((topic, queue_id))
-        queue.close()
-        self._disk.remove_tree(queue.folder)
-        if queue.starts:
-            self._changes.folders.add(os.path.dirname(queue.folder))
+    def delete(self, queue: BatchQueue) -> None:
+        """Delete one queue, whose files go later; its topic still has batch queues."""
+        of_topic = self.by_topic[queue.topic]
+        of_topic.remove(queue)
+        if not of_topic:
+            del self.by_topic[queue.topic]
+        self._forget([queue], queue.folder, os.path.dirname(queue.folder))
 
     def delete_topic(self, topic: str) -> None:
-        """Delete the queues of a topic, which has no batch queues any more."""
-        queues = [self.by_key.pop(key) for key in list(self.by_key) if key[0] == topic]
-        for queue in queues:
-            queue.close()
-        topic_folder = os.path.join(self._folder, topic)
-        self._disk.remove_tree(topic_folder)
-        self._changes.folders.discard(topic_folder)
-        if any(queue.starts for queue in queues):
-            self._changes.folders.add(self._folder)
+        """Delete the queues of a topic, which has no batch queues any more; their files go later."""
         self.topics.discard(topic)
+        self._forget(self.by_topic.pop(topic, []), os.path.join(self._folder, topic), self._folder)
+
+    def _forget(self, queues: list[BatchQueue], folder: str, parent: str) -> None:
+        """Know nothing more of *queues*, whose files are all that is in *folder*, which lies in *parent*."""
+        for queue in queues:
+            del self.by_key[queue.topic, queue.queue_id]
+            queue.close()
+        self._discarded.take(folder)
+        if any(queue.starts for queue in queues):
+            self._changes.folders.add(parent)
+        for queue in queues:
+            queue.starts = []

@@ -35,15 +35,13 @@ def declare_kinds(core: StoreCore, dispatcher: Dispatcher, batch: Iterable[str],
     known, moved = core.batch_queues.topics, False
     batch = sorted(batch)
     if batch:
-        with_simple_queues = {queue.topic for queue in core.consume_queues}
         known.update(batch)
         for topic in batch:
-            if topic in with_simple_queues:
+            if topic in core.consume_queues.by_topic:
                 _make_anew(core, dispatcher, topic, "BatchCQ")
                 moved = True
     for topic in sorted(known.intersection(simple)) if known else ():
-        had_messages = any(each == topic for each, _ in core.batch_queues.by_key)
-        if had_messages:
+        if topic in core.batch_queues.by_topic:
             _make_anew(core, dispatcher, topic, "SimpleCQ")
             moved = True
         else:
@@ -55,8 +53,7 @@ def _make_anew(core: StoreCore, dispatcher: Dispatcher, topic: str, kind: str) -
     """Delete the queues of *topic* that are of the other kind, and enter its messages again."""
     first = min(_oldest_record(core, topic), core.dispatched)
     if kind == "BatchCQ":
-        for queue in [queue for queue in core.consume_queues if queue.topic == topic]:
-            core.consume_queues.delete(queue)
+        core.consume_queues.delete_topic(topic)
     else:
         core.batch_queues.delete_topic(topic)
     moved, name = 0, topic.encode()
@@ -72,12 +69,11 @@ def _make_anew(core: StoreCore, dispatcher: Dispatcher, topic: str, kind: str) -
 def _oldest_record(core: StoreCore, topic: str) -> int:
     """Return where the oldest record of *topic* begins in the log, as far as its queues say (physical offset)."""
     first, log_min = core.dispatched, core.segments.min_offset
-    for queue in core.consume_queues:
-        if queue.topic == topic:
-            unit = core.consume_queues.unit(queue, core.consume_queues.correct_min(queue, log_min))
-            if unit is not None and 0 < unit[1] < FILLER_SIZE:
-                first = min(first, unit[0])
-    for batch in core.batch_queues.by_key.values():
-        if batch.topic == topic and (oldest := batch.find_from(batch.min_offset(max(log_min, 0)))) is not None:
+    for queue in core.consume_queues.by_topic.get(topic, ()):
+        unit = core.consume_queues.unit(queue, core.consume_queues.correct_min(queue, log_min))
+        if unit is not None and 0 < unit[1] < FILLER_SIZE:
+            first = min(first, unit[0])
+    for batch in core.batch_queues.by_topic.get(topic, ()):
+        if (oldest := batch.find_from(batch.min_offset(max(log_min, 0)))) is not None:
             first = min(first, oldest.physical)
     return first

@@ -21,6 +21,7 @@ from understudy.store.consume_queue import (
     ConsumeQueue,
     units_at_once,
 )
+from understudy.store.discarded import Discarded
 from understudy.store.mapped_files import MappedFiles
 from understudy.store.segments import numbered_files
 
@@ -40,17 +41,21 @@ class ConsumeQueues:
         folder: ``consumequeue`` of the store.
         file_size: bytes of one file, a multiple of 20.
         mapped: the mapped queue files.
+        discarded: where the files of deleted queues go.
 
     Attributes:
+        by_key, by_topic: the queues; change them through methods only.
         on_changed: called when a queue has lost its units from a queue offset on, or has another one there than before.
     """
 
-    def __init__(self, disk: Disk, folder: str, file_size: int, mapped: MappedFiles) -> None:
+    def __init__(self, disk: Disk, folder: str, file_size: int, mapped: MappedFiles, discarded: Discarded) -> None:
         self._disk = disk
         self._folder = folder
         self._file_size = -(-file_size // UNIT_BYTES) * UNIT_BYTES
         self._mapped = mapped
+        self._discarded = discarded
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        self.by_topic: dict[str, list[ConsumeQueue]] = {}
         #: How many of them are light queues.
         self.light_count = 0
         self.dirty_paths: set[str] = set()
@@ -85,6 +90,7 @@ class ConsumeQueues:
         if queue is None:
             folder = os.path.join(self._folder, topic, str(queue_id))
             queue = self.by_key[key] = ConsumeQueue(topic, queue_id, folder, self._file_size)
+            self.by_topic.setdefault(topic, []).append(queue)
             self.light_count += queue.is_light
         return queue
 
@@ -296,22 +302,35 @@ class ConsumeQueues:
             self._delete_file(queue, queue.starts[0])
         self.correct_min(queue, log_min)
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete the queues of a topic, none of which is known afterwards; their files go later."""
+        queues = self.by_topic.pop(topic, None)
+        if queues is not None:
+            self._forget(queues, os.path.join(self._folder, topic), self._folder)
+
     def delete(self, queue: ConsumeQueue) -> None:
-        """Delete a queue with its folder."""
-        for start in list(queue.starts):
-            self._delete_file(queue, start)
-        self._disk.remove_tree(queue.folder)
-        topic_folder = os.path.dirname(queue.folder)
-        if not self._disk.listdir(topic_folder):
-            self._disk.remove_tree(topic_folder)
-        self.unsynced_folders.add(self._folder)
-        self.unsynced_folders.discard(queue.folder)
-        self.unsynced_folders.discard(topic_folder)
-        if not queue.clean:
-            self._dirty.remove(queue)
-        del self.by_key[queue.topic, queue.queue_id]
-        self.light_count -= queue.is_light
-        self.on_changed(queue, 0)
+        """Delete one queue; its files go later."""
+        of_topic = self.by_topic[queue.topic]
+        if of_topic == [queue]:
+            self.delete_topic(queue.topic)
+        else:
+            of_topic.remove(queue)
+            self._forget([queue], queue.folder, os.path.dirname(queue.folder))
+
+    def _forget(self, queues: list[ConsumeQueue], folder: str, parent: str) -> None:
+        """Know nothing more of *queues*, whose files are all that is in *folder*, which lies in *parent*.
+
+        What is noted of them for the next sync stays: it passes over what is not there.
+        """
+        self._mapped.drop_all(set(queues))
+        self._discarded.take(folder)
+        self.unsynced_folders.add(parent)
+        for queue in queues:
+            queue.starts = []
+            del self.by_key[queue.topic, queue.queue_id]
+            self.light_count -= queue.is_light
+        for queue in queues:
+            self.on_changed(queue, 0)
 
     # Inside
 

@@ -23,6 +23,8 @@ from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.consume_queues import ConsumeQueues
 from understudy.store.deletions import FILE_NAME as DELETIONS_FILE
 from understudy.store.deletions import Deletions, save_deletions, to_json
+from understudy.store.discarded import FOLDER as DISCARDED_FOLDER
+from understudy.store.discarded import Discarded
 from understudy.store.extensions import Extensions, Held
 from understudy.store.holes import FILE_NAME as HOLE_FILE
 from understudy.store.holes import keep_hole
@@ -64,14 +66,20 @@ class StoreCore:
         self.segments.on_lost = self._file_lost
         self.log = CommitLog(self.segments)
         self.queue_files = MappedFiles(disk, config.mapped_queue_files_max)
+        self.discarded = Discarded(disk, os.path.join(folder, DISCARDED_FOLDER))
         self.consume_queues = ConsumeQueues(
-            disk, os.path.join(folder, "consumequeue"), config.mapped_file_size_consume_queue, self.queue_files
+            disk,
+            os.path.join(folder, "consumequeue"),
+            config.mapped_file_size_consume_queue,
+            self.queue_files,
+            self.discarded,
         )
         self.batch_queues = BatchQueues(
             disk,
             os.path.join(folder, "batchconsumequeue"),
             config.mapped_file_size_batch_consume_queue,
             self.queue_files,
+            self.discarded,
         )
         self.compacted = CompactedQueues(disk, config, self.consume_queues, lambda: self.segments.min_offset)
         self.compacted.on_change = self.wake
@@ -116,6 +124,7 @@ class StoreCore:
             config.mapped_file_size_consume_queue_ext,
             self.consume_queues,
             self.queue_files,
+            self.discarded,
             self.log,
             self.held,
         )

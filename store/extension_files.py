@@ -55,6 +55,7 @@ class ExtensionFiles:
         on_new_file: called before a new file is made.
 
     Attributes:
+        folder: see above.
         end: where the next one is written, in bytes from the first there ever was.
         extended_to: queue offset before which no unit is extended any more.
     """
@@ -70,7 +71,7 @@ class ExtensionFiles:
     ) -> None:
         self._disk = disk
         self._mapped = mapped
-        self._folder = folder
+        self.folder = folder
         self._dirty = dirty
         self._on_new_file = on_new_file
         self._starts = numbered_files(disk, folder)
@@ -141,8 +142,8 @@ class ExtensionFiles:
         """Count nothing of them as durable: another process wrote them."""
         paths, folders = self._dirty()
         paths.update(map(self._path, self._starts))
-        topic_folder = os.path.dirname(self._folder)
-        folders.update((self._folder, topic_folder, os.path.dirname(topic_folder)))
+        topic_folder = os.path.dirname(self.folder)
+        folders.update((self.folder, topic_folder, os.path.dirname(topic_folder)))
 
     def begin_at(self, position: int) -> None:
         """Write the next one behind the file of *position*: there may be units that name what was there."""
@@ -153,20 +154,15 @@ class ExtensionFiles:
         for start in [start for start in self._starts if start + self._file_size <= position]:
             self._delete(start)
 
-    def delete_all(self) -> None:
-        """Delete everything."""
-        for start in list(self._starts):
-            self._delete(start)
-        self._disk.remove_tree(self._folder)
-        self._dirty()[1].discard(self._folder)
-        self._dirty()[1].discard(os.path.dirname(self._folder))
-        if not self._disk.listdir(os.path.dirname(self._folder)):
-            self._disk.remove_tree(os.path.dirname(self._folder))
+    def give_back(self) -> None:
+        """Give the mapped files back: their folder goes."""
+        for start in self._starts:
+            self._mapped.drop(self._path(start))
 
     # Inside
 
     def _path(self, start: int) -> str:
-        return f"{self._folder}/{file_name(start)}"
+        return f"{self.folder}/{file_name(start)}"
 
     def _start_of(self, position: int) -> int:
         return position - position % self._file_size
@@ -174,9 +170,9 @@ class ExtensionFiles:
     def _view(self, start: int) -> memoryview:
         if start not in self._starts:
             self._on_new_file()
-            self._disk.make_folder(self._folder)
-            topic_folder = os.path.dirname(self._folder)
-            self._dirty()[1].update((self._folder, topic_folder, os.path.dirname(topic_folder)))
+            self._disk.make_folder(self.folder)
+            topic_folder = os.path.dirname(self.folder)
+            self._dirty()[1].update((self.folder, topic_folder, os.path.dirname(topic_folder)))
             self._starts.append(start)
             self._allocated = start
         return self._mapped.view(self._path(start), self._file_size, self, start)
@@ -193,7 +189,7 @@ class ExtensionFiles:
         self._mapped.drop(path)
         self._disk.remove(path)
         self._dirty()[0].discard(path)
-        self._dirty()[1].add(self._folder)
+        self._dirty()[1].add(self.folder)
         self._starts.remove(start)
 
     def _zero_from(self, start: int) -> None:

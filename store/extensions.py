@@ -26,6 +26,7 @@ from understudy.store.batch_queue import BatchQueue
 from understudy.store.commit_log import CommitLog
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.consume_queues import ConsumeQueues
+from understudy.store.discarded import Discarded
 from understudy.store.extension_files import Extension, ExtensionFiles
 from understudy.store.heads import store_time
 from understudy.store.mapped_files import MappedFiles
@@ -80,6 +81,7 @@ class Extensions:
         file_size: bytes of a new file.
         queues: what is extended.
         mapped: the mapped queue files.
+        discarded: where the files of deleted queues go.
         commit_log: the messages.
         held: those that nobody sees yet, as of :class:`understudy.store.core.StoreCore`.
 
@@ -98,6 +100,7 @@ class Extensions:
         file_size: int,
         queues: ConsumeQueues,
         mapped: MappedFiles,
+        discarded: Discarded,
         commit_log: CommitLog,
         held: Sequence[Held],
     ) -> None:
@@ -106,6 +109,7 @@ class Extensions:
         self._file_size = file_size
         self._queues = queues
         self._mapped = mapped
+        self._discarded = discarded
         self._log = commit_log
         self._held = held
         self._files: dict[tuple[str, int], ExtensionFiles] = {}
@@ -295,7 +299,9 @@ class Extensions:
         if self._queues.by_key.get(key) is not queue:
             files = self._files.pop(key, None)
             if files is not None:
-                files.delete_all()
+                files.give_back()
+                topic_folder = os.path.dirname(files.folder)
+                self._discarded.take(files.folder if queue.topic in self._queues.by_topic else topic_folder)
         elif offset >= queue.next_offset:
             files = self._of(queue)
             files.extended_to = min(files.extended_to, offset)

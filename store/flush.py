@@ -236,7 +236,8 @@ class Flusher:
 
         if not await self._in_thread(sync):
             return False
-        lost = [item for item in core.segments.items if item.path in missing]
+        not_there = set(missing)
+        lost = [item for item in core.segments.items if item.path in not_there]
         for item in lost:
             core.segments.lose(item)
         return not lost

@@ -6,6 +6,7 @@ was given back stays readable (the memory goes with the last slice).
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Protocol
 
 from understudy.runtime.descriptors import is_shortage
@@ -64,6 +65,11 @@ class MappedFiles:
     def drop(self, path: str) -> None:
         """Give one file back; one that is not mapped is fine."""
         if path in self._files:
+            self._give_back(path)
+
+    def drop_all(self, owners: Set[Owner]) -> None:
+        """Give every file of *owners* back."""
+        for path in [path for path, (_, owner, _) in self._files.items() if owner in owners]:
             self._give_back(path)
 
     def close(self) -> None:

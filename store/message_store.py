@@ -73,6 +73,8 @@ class MessageStore:
             durable with synchronous flush. What readers have seen stays visible.
         start_scrub: has every record compared with its checksum; the report grows while :meth:`run` is at it.
         delete_expired_files: deletes expired files in the next looks, whatever the hour (an operator asked for it).
+        delete_topic, clean_unused, learn_deletions: see :class:`understudy.store.topic_deletion.TopicDeletion`.
+        dropped: called with each topic of which ``learn_deletions`` had something deleted.
         arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
             to nothing when nobody waits.
         batch_topics: those that have batch queues; always the same object.
@@ -98,7 +100,7 @@ class MessageStore:
         self._flusher = Flusher(core)
         self._retention = Retention(core)
         self._flusher.on_progress = self._retention.guard
-        self._deletion = TopicDeletion(core, self._flusher)
+        self._deletion = deletion = TopicDeletion(core, self._flusher)
         self._replication = Replication(core, self._dispatcher, self._flusher)
         self._compaction = Compaction(core, self._reader)
         self._truncation = Truncation(core, self._flusher, self._replication, self._integrity, self._lookup)
@@ -110,6 +112,8 @@ class MessageStore:
         self.enter_keys, self.read_ahead = core.enter_keys, core.segments.read_ahead
         self.set_confirmed, self.start_scrub = core.set_confirmed, self._integrity.start_scrub
         self.delete_expired_files, self.extensions = self._retention.request, core.extensions
+        self.delete_topic, self.clean_unused = deletion.delete, deletion.clean_unused
+        self.learn_deletions, self.dropped = deletion.learn, deletion.dropped
         self.get = self._reader.get
         lookup = self._lookup
         self.read, self.record_before = lookup.read, lookup.record_before
@@ -156,6 +160,8 @@ class MessageStore:
             nursery.start_soon(self._integrity.run)
             nursery.start_soon(self._integrity.run_scrubs)
             nursery.start_soon(self._compaction.run)
+            nursery.start_soon(self._deletion.run)
+            nursery.start_soon(self._core.discarded.run)
 
     async def close(self) -> None:
         """Flush everything, write the checkpoint, remove the abort marker and give the folder back.
@@ -244,14 +250,6 @@ class MessageStore:
         key = topic, queue_id
         return key in self._core.consume_queues.by_key or key in self._core.batch_queues.by_key
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete the queues of a topic; its records stay in the log until their files go, and count no more."""
-        self._deletion.delete(topic)
-
-    def clean_unused(self, retain: set[str]) -> list[str]:
-        """Delete the queues of every topic that is neither in *retain* nor a system topic; return those topics."""
-        return self._deletion.clean_unused(retain)
-
     def declare_kinds(self, batch: Iterable[str], simple: Iterable[str] = ()) -> None:
         """Let topics have batch queues (*batch*), or none (*simple*); what they have in the other kind moves over."""
         if declare_kinds(self._core, self._dispatcher, batch, simple):
@@ -269,14 +267,6 @@ class MessageStore:
     def deletions(self) -> Mapping[str, Deletion]:
         """The topics that were deleted here, while the log may still hold messages of them."""
         return self._core.deletions.by_topic
-
-    def learn_deletions(self, deletions: Mapping[str, Deletion]) -> list[str]:
-        """Delete what our master deleted, by the physical offsets in its log, which ours continues.
-
-        Returns:
-            Topics of which we still had something.
-        """
-        return self._deletion.learn(deletions)
 
     async def save_deletions(self) -> None:
         """Make the deletions durable; after this no start brings the topics back. Raises ``OSError``."""

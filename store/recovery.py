@@ -100,11 +100,11 @@ class Recovery:
             start, index_from = self._start_without_mark(earliest, unclean, checkpoint)
             compare = True
         self.doubtful_from = start if unclean and not intact else None
-        drop_deleted_queues(core, core.deletions.by_topic)
+        for _ in drop_deleted_queues(core, core.deletions.by_topic):
+            pass  # nobody waits for a turn
         if self._living is not None:
-            with_simple_queues = {queue.topic for queue in core.consume_queues}
-            core.batch_queues.topics |= self._living.batch - with_simple_queues
-        self._known = {topic.encode() for topic, _ in (*core.consume_queues.by_key, *core.batch_queues.by_key)}
+            core.batch_queues.topics |= self._living.batch - core.consume_queues.by_topic.keys()
+        self._known = {topic.encode() for topic in (*core.consume_queues.by_topic, *core.batch_queues.by_topic)}
         index_known = core.index.last.end_offset if compare and core.index.last is not None else -1
 
         # What is recovered is shown when all is done.
@@ -143,8 +143,8 @@ class Recovery:
     def _start_empty(self) -> None:
         # As the reference: without a log the queues mean nothing.
         core = self._core
-        for queue in list(core.consume_queues):
-            core.consume_queues.delete(queue)
+        for topic in list(core.consume_queues.by_topic):
+            core.consume_queues.delete_topic(topic)
         for topic in list(core.batch_queues.topics):
             core.batch_queues.delete_topic(topic)
         core.index.clear()

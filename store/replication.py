@@ -65,8 +65,8 @@ class Replication:
             self.close()
             while core.segments.items:
                 core.segments.delete_first()
-            for queue in list(core.consume_queues):
-                core.consume_queues.delete(queue)
+            for topic in list(core.consume_queues.by_topic):
+                core.consume_queues.delete_topic(topic)
             for topic in list(core.batch_queues.topics):
                 core.batch_queues.delete_topic(topic)
             core.index.clear()

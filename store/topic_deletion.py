@@ -1,14 +1,29 @@
-"""Delete the queues of topics, by a request here or at the master, and keep their old messages out for good."""
+"""Delete the queues of topics, by a request here or at the master, and keep their old messages out for good.
+
+In the tables a topic goes at once, and its files go later (:mod:`understudy.store.discarded`). Where it must be looked
+up for each queue whether it goes, that is done in steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
+
+import trio
 
 from understudy.format.names import LIGHT_PREFIX, is_system_topic
+from understudy.runtime.signal import Signal
+from understudy.store.batch_queue import BatchQueue
+from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.deletions import Deletion
 from understudy.store.flush import Flusher
 from understudy.store.walk import parse
+
+#: So many queues are looked at in one step, each of which may have to be mapped for it.
+QUEUES_IN_A_STEP = 64
+#: So many names of topics.
+_NAMES_IN_A_STEP = 1024
 
 
 def is_system(topic: str) -> bool:
@@ -16,35 +31,58 @@ def is_system(topic: str) -> bool:
     return is_system_topic(topic) or topic.startswith(LIGHT_PREFIX)
 
 
-def drop_queues(core: StoreCore, topic: str) -> None:
-    """Delete the queues of *topic* with their files."""
-    for queue in [queue for queue in core.consume_queues if queue.topic == topic]:
-        core.consume_queues.delete(queue)
-    if topic in core.batch_queues.topics:
-        core.batch_queues.delete_topic(topic)
-    core.compacted.delete_topic(topic)
-
-
-def drop_deleted_queues(core: StoreCore, topics: Iterable[str]) -> list[str]:
-    """Delete what is left of the queues of *topics* that were deleted; return the topics that had something left.
+def drop_deleted_queues(core: StoreCore, topics: Iterable[str]) -> Generator[list[str], None, None]:
+    """Delete what is left of the queues of *topics* that were deleted, step by step.
 
     A queue that has messages of a later life stays: the former one went when the first of them came. One that has no
-    unit (a power loss may leave the name of its last file) goes: it must not say where the next message stands.
+    unit (a power loss may leave the name of its last file) goes: it must not say where the next message stands. What
+    becomes of a queue is found out and done in one step, so one that gets messages between two of them keeps these.
+
+    Yields:
+        The topics that had something left, as far as this step found it.
     """
-    wanted = set(topics)
-    doomed = set()
-    for queue in [queue for queue in core.consume_queues if queue.topic in wanted and queue.next_offset]:
-        unit = core.consume_queues.unit(queue, queue.next_offset - 1)
-        if unit is None or _was_deleted(core, queue.topic, unit[0]):
+    dropped, left = list[str](), QUEUES_IN_A_STEP
+    for topic in topics:
+        queues = [*core.consume_queues.by_topic.get(topic, ()), *core.batch_queues.by_topic.get(topic, ())]
+        for first in range(0, len(queues), QUEUES_IN_A_STEP):
+            some = queues[first : first + QUEUES_IN_A_STEP]
+            if _drop_some(core, topic, some):
+                dropped.append(topic)
+            left -= len(some)
+            if left <= 0:
+                yield dropped
+                dropped, left = [], QUEUES_IN_A_STEP
+    yield dropped
+
+
+def _drop_some(core: StoreCore, topic: str, queues: list[ConsumeQueue | BatchQueue]) -> bool:
+    """Delete those of *queues*, all of *topic*, that were deleted; return whether there were any."""
+    simple = [queue for queue in queues if isinstance(queue, ConsumeQueue) and _is_gone(core, queue)]
+    if simple and simple == core.consume_queues.by_topic.get(topic):
+        core.consume_queues.delete_topic(topic)
+    else:
+        for queue in simple:
             core.consume_queues.delete(queue)
-            doomed.add(queue.topic)
-    for (topic, queue_id), batch in list(core.batch_queues.by_key.items()):
-        if topic in wanted and ((last := batch.last_unit()) is None or _was_deleted(core, topic, last.physical)):
-            core.batch_queues.delete(topic, queue_id)
-            doomed.add(topic)
-    for topic in doomed.difference(topic for topic, _ in core.consume_queues.by_key):
+    batch = [queue for queue in queues if isinstance(queue, BatchQueue) and _is_gone_batch(core, queue)]
+    for each in batch:
+        core.batch_queues.delete(each)
+    if (simple or batch) and topic not in core.consume_queues.by_topic:
         core.compacted.delete_logs(topic)
-    return sorted(doomed)
+    return bool(simple or batch)
+
+
+def _is_gone(core: StoreCore, queue: ConsumeQueue) -> bool:
+    if not queue.next_offset or core.consume_queues.by_key.get((queue.topic, queue.queue_id)) is not queue:
+        return False
+    unit = core.consume_queues.unit(queue, queue.next_offset - 1)
+    return unit is None or _was_deleted(core, queue.topic, unit[0])
+
+
+def _is_gone_batch(core: StoreCore, queue: BatchQueue) -> bool:
+    if core.batch_queues.by_key.get((queue.topic, queue.queue_id)) is not queue:
+        return False
+    last = queue.last_unit()
+    return last is None or _was_deleted(core, queue.topic, last.physical)
 
 
 def _was_deleted(core: StoreCore, topic: str, physical: int) -> bool:
@@ -56,36 +94,89 @@ def _was_deleted(core: StoreCore, topic: str, physical: int) -> bool:
 
 
 class TopicDeletion:
-    """Deletes topics of one store."""
+    """Deletes topics of one store.
+
+    Attributes:
+        dropped: called with each topic of which :meth:`learn` had something deleted.
+    """
 
     def __init__(self, core: StoreCore, flusher: Flusher) -> None:
         self._core = core
         self._flusher = flusher
+        self._unfinished: deque[Generator[list[str], None, None]] = deque()
+        self._more = Signal()
+        self.dropped: list[Callable[[str], None]] = []
 
     def delete(self, topic: str) -> None:
-        """See :meth:`understudy.store.message_store.MessageStore.delete_topic`."""
-        core = self._core
-        if core.segments.items:
-            core.deletions.add(topic, Deletion(core.log.end, max(core.last_store_ms, core.clock.wall_ms())))
-        drop_queues(core, topic)
+        """Delete the queues of a topic; its records stay in the log until their files go, and count no more."""
+        self._delete(topic)
         self._flusher.note_deletion()
 
-    def learn(self, deletions: Mapping[str, Deletion]) -> list[str]:
-        """See :meth:`understudy.store.message_store.MessageStore.learn_deletions`."""
+    def learn(self, deletions: Mapping[str, Deletion]) -> None:
+        """Delete what our master deleted, by the physical offsets in its log, which ours continues.
+
+        A few queues at once, the others while :meth:`run` runs: each has to be looked at, for it may have messages of a
+        later life.
+        """
         core = self._core
         news = [topic for topic, each in deletions.items() if core.deletions.by_topic.get(topic) != each]
         for topic in news:
             core.deletions.add(topic, deletions[topic])
-        dropped = drop_deleted_queues(core, news)
         if news:
-            self._flusher.note_deletion()
-        return dropped
+            steps = drop_deleted_queues(core, news)
+            self._note_dropped(next(steps))
+            self._unfinished.append(steps)
+            self._more.set()
 
-    def clean_unused(self, retain: set[str]) -> list[str]:
-        """See :meth:`understudy.store.message_store.MessageStore.clean_unused`."""
+    async def run(self) -> None:
+        """Go on with what :meth:`learn` has not come to, until cancelled; what is left then the next start does."""
+        while True:
+            while self._unfinished:
+                await trio.lowlevel.checkpoint()
+                dropped = next(self._unfinished[0], None)
+                if dropped is None:
+                    self._unfinished.popleft()
+                    continue
+                self._note_dropped(dropped)
+            await self._more.wait()
+
+    def clean_unused(self, retain: Container[str]) -> Generator[None, None, list[str]]:
+        """Delete the queues of every topic that is no system topic, one topic in each step.
+
+        Args:
+            retain: topics that stay; asked in the step in which one would be deleted.
+
+        Returns:
+            The deleted topics.
+        """
+        core, unused = self._core, list[str]()
+        simple, batch = core.consume_queues.by_topic, core.batch_queues.by_topic
+        try:
+            for number, topic in enumerate([*simple, *batch], 1):
+                if (topic in simple or topic in batch) and not is_system(topic) and topic not in retain:
+                    self._delete(topic)
+                    self._flusher.generation += 1
+                    unused.append(topic)
+                    yield
+                elif number % _NAMES_IN_A_STEP == 0:
+                    yield
+        finally:
+            if unused:
+                self._flusher.note_deletion()
+        return sorted(unused)
+
+    def _note_dropped(self, topics: list[str]) -> None:
+        self._flusher.note_deletion()
+        for topic in topics:
+            for tell in self.dropped:
+                tell(topic)
+
+    def _delete(self, topic: str) -> None:
+        """Delete the queues of *topic*, and what is before this moment in the log."""
         core = self._core
-        topics = {topic for topic, _ in [*core.consume_queues.by_key, *core.batch_queues.by_key]}
-        unused = sorted(topic for topic in topics if topic not in retain and not is_system(topic))
-        for topic in unused:
-            self.delete(topic)
-        return unused
+        if core.segments.items:
+            core.deletions.add(topic, Deletion(core.log.end, max(core.last_store_ms, core.clock.wall_ms())))
+        core.consume_queues.delete_topic(topic)
+        if topic in core.batch_queues.topics:
+            core.batch_queues.delete_topic(topic)
+        core.compacted.delete_topic(topic)

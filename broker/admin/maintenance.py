@@ -12,6 +12,8 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional_bool, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
+from understudy.runtime.pace import Pace
+from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ CONFIG_TYPES = ("topics", "subscriptionGroups", "consumerOffsets")
 
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer clean-up requests of *broker* on *server*."""
-    handlers = MaintenanceAdmin(broker.store, broker.topics)
+    handlers = MaintenanceAdmin(broker.store, broker.topics, broker.world)
     server.register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, handlers.clean_queues)
     server.register_async(RequestCode.CLEAN_UNUSED_TOPIC, handlers.clean_topics)
     server.register(RequestCode.DELETE_EXPIRED_COMMITLOG, handlers.delete_expired)
@@ -40,9 +42,10 @@ def register(broker: Broker, server: RemotingServer) -> None:
 class MaintenanceAdmin:
     """Handlers over one broker's store."""
 
-    def __init__(self, store: MessageStore, topics: TopicTable) -> None:
+    def __init__(self, store: MessageStore, topics: TopicTable, world: World) -> None:
         self._store = store
         self._topics = topics
+        self._world = world
 
     def clean_queues(self, connection: Connection, command: Command) -> Command:
         """Agree (306): queue files are deleted together with the log files they point into, none is left to clean."""
@@ -50,7 +53,8 @@ class MaintenanceAdmin:
 
     async def clean_topics(self, connection: Connection, command: Command) -> Command:
         """Delete the queues of topics that no longer exist (316)."""
-        cleaned = self._store.clean_unused(set(self._topics.rows))
+        async with Pace(self._world) as pace:
+            cleaned = await pace.run(self._store.clean_unused(self._topics.rows))
         if cleaned:
             log.info("queues of unknown topics deleted", topics=",".join(cleaned))
             await self._store.save_deletions()

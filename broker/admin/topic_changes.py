@@ -14,6 +14,7 @@ from understudy.broker.admin.answers import UNSET_REMARK, body_list
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.creation_times import CreationTimes
 from understudy.broker.identity import Identity
+from understudy.broker.node import Node
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.persistence import Persistence
 from understudy.broker.registration import Registration
@@ -139,14 +140,14 @@ class TopicDeletionParts:
     Attributes:
         guard: refuses some deletions.
         saves: makes the others durable and known.
-        config: read at each request.
+        node: its settings are read at each request.
         topics, offsets: the tables.
         forget: deletes all that belongs to a topic whose row is gone.
     """
 
     guard: TopicGuard
     saves: TopicSaves
-    config: BrokerConfig
+    node: Node
     topics: TopicTable
     offsets: OffsetTable
     forget: Callable[[str], None]
@@ -164,7 +165,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
         TopicDeletionParts(
             guard=guard,
             saves=saves,
-            config=config,
+            node=broker.node,
             topics=topics,
             offsets=broker.offsets,
             forget=broker.forget_topic,
@@ -276,16 +277,23 @@ class TopicDeletion:
         topic = optional(command, "topic") or ""
         if not topic.strip():
             raise CommandError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
-        parts, doomed = self._parts, [topic]
+        parts = self._parts
         parts.guard.check_not_system(topic)
         parts.guard.check_not_slave()
-        if parts.config.clear_retry_topic_when_delete_topic:
+        retries = list[TopicConfig]()
+        if parts.node.options.broker.clear_retry_topic_when_delete_topic:
             for group in parts.offsets.groups_of(topic):
-                retries = (names.retry_topic(f"{group}+{topic}"), names.retry_topic(f"{group}_{topic}"))
-                doomed += [retry for retry in retries if parts.topics.get(retry) is not None]
-        for name in doomed:
-            parts.topics.delete(name)
-            parts.forget(name)
+                both = (names.retry_topic(f"{group}+{topic}"), names.retry_topic(f"{group}_{topic}"))
+                retries += [row for row in map(parts.topics.get, both) if row is not None]
+        parts.topics.delete(topic)
+        parts.forget(topic)
+        async with Pace(parts.node.world) as pace:
+            for row in retries:
+                await pace.breathe()
+                parts.guard.check_not_slave()  # it may have become one meanwhile
+                if parts.topics.get(row.name) is row:  # not one of the next life of the topic
+                    parts.topics.delete(row.name)
+                    parts.forget(row.name)
         await parts.saves.deleted()
         return response(command)
 

@@ -271,6 +271,9 @@ class SimDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def replace(self, source: str, target: str) -> None:
+        if source in self._folders:
+            self._move_folder(source, target)
+            return
         inode = self._inode(source)
         del self._files[source]
         self._files[target] = inode
@@ -347,6 +350,19 @@ class SimDisk:
             await trio.lowlevel.checkpoint()
 
     # Inside
+
+    def _move_folder(self, source: str, target: str) -> None:
+        """Give a folder another name: a power loss keeps or loses it for each file, though real disks do not."""
+        if target in self._files or target in self._folders:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+        if os.path.dirname(target) not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", target)
+        inside = source + "/"
+        for folder in sorted(each for each in self._folders if each == source or each.startswith(inside)):
+            self._folders.remove(folder)
+            self.make_folder(target + folder.removeprefix(source))
+        for path in [each for each in self._files if each.startswith(inside)]:
+            self.replace(path, target + path.removeprefix(source))
 
     def _inode(self, path: str, *, create: bool = False) -> Inode:
         inode = self._files.get(path)

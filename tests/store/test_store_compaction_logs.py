@@ -248,7 +248,7 @@ def test_a_slave_removes_what_its_master_deleted() -> None:
             await copied(slave)
             assert disk_of(slave_world).listdir(LOG_FOLDER)
             master.delete_topic(TOPIC)
-            assert slave.learn_deletions(master.deletions) == [TOPIC]
+            slave.learn_deletions(master.deletions)
             assert read(slave) == {}
             await copied(slave)
             assert disk_of(slave_world).listdir("/store/compaction/compactionLog") == []
