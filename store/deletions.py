@@ -93,15 +93,16 @@ class Deletions:
         Args:
             log_min, log_end: the first byte of the log and the one after its last.
         """
-        kept = {
-            topic: each._replace(position=min(each.position, log_end))
-            for topic, each in self.by_topic.items()
-            if log_min < min(each.position, log_end)
-        }
-        if kept != self.by_topic:
-            self.by_topic = kept
+        positions = [each.position for each in self.by_topic.values()]
+        if positions and (min(positions) <= log_min or max(positions) > log_end):
+            self.by_topic = {
+                topic: each if each.position <= log_end else each._replace(position=log_end)
+                for topic, each in self.by_topic.items()
+                if each.position > log_min and log_end > log_min
+            }
             self.is_saved = False
-        self.until = max((each.position for each in kept.values()), default=0)
+            positions = [each.position for each in self.by_topic.values()]
+        self.until = max(positions, default=0)
 
     def clear(self) -> None:
         """Forget all: the log begins anew."""

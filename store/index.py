@@ -9,6 +9,7 @@ from __future__ import annotations
 import os.path
 import time
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 
 from understudy.format.java_hash import index_hash
 from understudy.runtime.disk import Disk
@@ -24,7 +25,7 @@ from understudy.store.index_file import (
     IndexFile,
     entries_at_once,
 )
-from understudy.store.mapped_files import MappedFiles
+from understudy.store.mapped_files import MappedFiles, remove_mapped
 
 log = get_logger("store.index")
 
@@ -345,10 +346,19 @@ class Index:
         while self.files:
             self._delete(self.files.pop())
 
-    def delete_before(self, log_min: int) -> None:
-        """Delete leading files, never the last, whose records are all before *log_min*."""
+    def take_before(self, log_min: int) -> list[Callable[[], None]]:
+        """Take out leading files, never the last, whose records are all before *log_min*.
+
+        Returns:
+            What removes each of them from the disk. Blocking; raises ``OSError``.
+        """
+        removals = []
         while len(self.files) > 1 and self.files[0].end_offset < log_min:
-            self._delete(self.files.pop(0))
+            path = self.files.pop(0).path
+            self.dirty_paths.discard(path)
+            self.unsynced_folder = True
+            removals.append(partial(remove_mapped, self._disk, path, self._mapped.take(path)))
+        return removals
 
     def take_dirty(self) -> tuple[set[str], set[str]]:
         """Return (files, folders) that changed since the last call."""

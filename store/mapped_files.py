@@ -50,7 +50,7 @@ class MappedFiles:
         entry = self._files.get(path)
         if entry is None:
             while len(self._files) >= self._maximum:
-                self._give_back(next(iter(self._files)))
+                self.drop(next(iter(self._files)))
             entry = self._files[path] = (self._map(path, size, create), owner, start)
             if not self._read_ahead:
                 entry[0].read_ahead(False)
@@ -62,20 +62,33 @@ class MappedFiles:
         for mapping, _, _ in self._files.values():
             mapping.read_ahead(on)
 
+    def take(self, path: str) -> Mapping | None:
+        """Forget one file and leave it to the caller to give it back, which takes a moment for a large one.
+
+        Returns:
+            The file; ``None`` when it is not mapped.
+        """
+        if path not in self._files:
+            return None
+        mapping, owner, start = self._files.pop(path)
+        owner.unmapped(start)
+        return mapping
+
     def drop(self, path: str) -> None:
         """Give one file back; one that is not mapped is fine."""
-        if path in self._files:
-            self._give_back(path)
+        mapping = self.take(path)
+        if mapping is not None:
+            mapping.close()
 
     def drop_all(self, owners: Set[Owner]) -> None:
         """Give every file of *owners* back."""
         for path in [path for path, (_, owner, _) in self._files.items() if owner in owners]:
-            self._give_back(path)
+            self.drop(path)
 
     def close(self) -> None:
         """Give every file back."""
         for path in list(self._files):
-            self._give_back(path)
+            self.drop(path)
 
     def _map(self, path: str, size: int, create: bool) -> Mapping:
         """Map one more file; where the process may not have so many, the oldest ones make room."""
@@ -85,9 +98,11 @@ class MappedFiles:
             except OSError as error:
                 if not self._files or not is_shortage(error):
                     raise
-                self._give_back(next(iter(self._files)))
+                self.drop(next(iter(self._files)))
 
-    def _give_back(self, path: str) -> None:
-        mapping, owner, start = self._files.pop(path)
-        owner.unmapped(start)
+
+def remove_mapped(disk: Disk, path: str, mapping: Mapping | None) -> None:
+    """Remove a file that was taken with :meth:`MappedFiles.take`. Blocking. Raises ``OSError``."""
+    if mapping is not None:
         mapping.close()
+    disk.remove(path)

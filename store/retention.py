@@ -7,12 +7,16 @@ Deciding is pure; :class:`Retention` looks at the disk and deletes. Rules and li
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 
 import attrs
+import trio
 
 from understudy.runtime.log import get_logger
-from understudy.runtime.os_failure import os_failure
+from understudy.runtime.os_failure import os_failure, os_reason
+from understudy.store.batch_queue import BatchQueue
 from understudy.store.config import StoreConfig
+from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 
 log = get_logger("store.retention")
@@ -20,6 +24,8 @@ log = get_logger("store.retention")
 FIRST_LOOK_MS = 60_000
 #: How many looks a manual request deletes files in.
 MANUAL_ROUNDS = 20
+#: So many queues are looked at in one step, each of which may have to be mapped for it.
+QUEUES_IN_A_STEP = 64
 _HOUR_MS = 3_600_000
 
 
@@ -84,7 +90,7 @@ class Retention:
         self.guard()
         await core.clock.sleep(FIRST_LOOK_MS / 1000)
         while True:
-            self.look()
+            await self.look()
             await core.clock.sleep(core.config.clean_resource_interval_ms / 1000)
 
     def used_ratio(self) -> float:
@@ -94,7 +100,7 @@ class Retention:
         usages = [core.disk.usage(folder) for folder in folders]
         return min(usage.used / usage.total if usage.total else 0.0 for usage in usages)
 
-    def look(self) -> int:
+    async def look(self) -> int:
         """Judge, refuse or accept writes, delete what may go; return the number of log files deleted."""
         core = self._core
         now = core.clock.wall_ms()
@@ -104,7 +110,7 @@ class Retention:
         if verdict is None:
             return 0
         self._refuse_or_accept(verdict)
-        return self.delete_files(now, verdict.delete_any) if verdict.delete_expired else 0
+        return await self.delete_files(now, verdict.delete_any) if verdict.delete_expired else 0
 
     def guard(self) -> None:
         """Refuse or accept writes by the space there is now, without deleting anything."""
@@ -137,8 +143,12 @@ class Retention:
             log.info("disk has space again", folder=core.config.folder)
             core.refusals.discard(self._refusal)
 
-    def delete_files(self, now_ms: int, any_age: bool) -> int:
-        """Delete leading log files, never the last, that may go; return how many."""
+    async def delete_files(self, now_ms: int, any_age: bool) -> int:
+        """Delete leading log files, never the last, that may go; return how many.
+
+        A file is out of the log before it is removed, in a thread. A process that ends in between leaves it to the next
+        one, as the oldest file of its log.
+        """
         core = self._core
         reserved_ms = core.config.file_reserved_time_hours * _HOUR_MS
         deleted, needed = 0, core.compacted.needed_from()
@@ -155,20 +165,45 @@ class Retention:
             except FileNotFoundError:
                 core.segments.lose(oldest)
                 continue
-            core.segments.delete_first()
+            try:
+                await core.disk.in_thread(core.segments.take_first())
+            except OSError as error:
+                core.segments.put_back(oldest)
+                log.error("a commit log file cannot be deleted", path=oldest.path, why=os_reason(error))
+                break
             deleted += 1
             log.info("deleted commit log file", path=oldest.path)
         if deleted:
-            self.follow_log()
+            await self._follow_log()
         return deleted
 
-    def follow_log(self) -> None:
-        """Delete queue and index files that only point before the log."""
+    async def _follow_log(self) -> None:
+        """Delete queue and index files that only point before the log, with turns for others."""
         core = self._core
-        log_min = core.segments.min_offset
-        for queue in list(core.consume_queues):
-            core.consume_queues.delete_before(queue, log_min)
-        for batch in core.batch_queues.by_key.values():
-            batch.delete_before(log_min)
-        core.index.delete_before(log_min)
-        core.deletions.fit(log_min, max(core.log.end, core.deletions.until))
+        for _ in self.follow_steps():
+            await trio.lowlevel.checkpoint()
+        try:
+            for remove in core.index.take_before(core.segments.min_offset):
+                await core.disk.in_thread(remove)
+        except OSError as error:
+            log.error("a file of the index cannot be deleted", folder=core.config.folder, why=os_reason(error))
+        core.deletions.fit(core.segments.min_offset, max(core.log.end, core.deletions.until))
+
+    def follow_steps(self) -> Generator[None, None, None]:
+        """Delete queue files that only point before the log, in short steps.
+
+        The log may lose more files between two of them, and queues may go: each step sees what is there then.
+        """
+        core, left = self._core, QUEUES_IN_A_STEP
+        queues: list[ConsumeQueue | BatchQueue] = [*core.consume_queues, *core.batch_queues.by_key.values()]
+        for queue in queues:
+            files, log_min = len(queue.starts), core.segments.min_offset
+            if isinstance(queue, ConsumeQueue):
+                core.consume_queues.delete_before(queue, log_min)
+            else:
+                queue.delete_before(log_min)
+            # To remove a file takes as long as many looks.
+            left -= 1 if len(queue.starts) == files else QUEUES_IN_A_STEP
+            if left <= 0:
+                left = QUEUES_IN_A_STEP
+                yield

@@ -11,11 +11,12 @@ from __future__ import annotations
 import os.path
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 
 from understudy.runtime.disk import Disk
 from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
-from understudy.store.mapped_files import MappedFiles
+from understudy.store.mapped_files import MappedFiles, remove_mapped
 
 log = get_logger("store.segments")
 
@@ -177,12 +178,26 @@ class Segments:
         self._starts.append(start)
         return segment
 
-    def delete_first(self) -> Segment:
+    def delete_first(self) -> None:
         """Delete the oldest file; slices of it that readers hold stay readable."""
+        self.take_first()()
+
+    def take_first(self) -> Callable[[], None]:
+        """Take the oldest file out of the log; slices of it that readers hold stay readable.
+
+        Returns:
+            What removes it from the disk. Blocking; raises ``OSError``.
+        """
         segment = self.items.pop(0)
         del self._starts[0]
-        self._delete(segment)
-        return segment
+        self.unsynced_folders.add(os.path.dirname(segment.path))
+        return partial(remove_mapped, self._disk, segment.path, self._mapped.take(segment.path))
+
+    def put_back(self, segment: Segment) -> None:
+        """Have a file that was taken out, and could not be removed, as the oldest one again."""
+        if self.items and self.items[0].start == segment.end:
+            self.items.insert(0, segment)
+            self._starts.insert(0, segment.start)
 
     def cut(self, offset: int) -> None:
         """Forget the bytes from *offset* on: zero the rest of its file, delete the files after it.

@@ -163,7 +163,7 @@ async def test_a_pull_gets_what_is_left_of_messages_that_the_log_has_not_any_mor
             send(rig, f"k{number}" if number < 10 else f"m{number % 2}", b"v%d" % number)
         await compact(rig)
         left = read(rig)
-        rig.broker.store._retention.delete_files(1 << 60, True)
+        await rig.broker.store._retention.delete_files(1 << 60, True)
         in_log = rig.broker.store._lookup.min_queue_offset(TOPIC, 0)
         assert 10 < in_log < 120
         # then a pull from the beginning, and from in between, gives all that is left, each message once

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
+import attrs
 import trio
 
 from understudy.format.properties import format_properties
@@ -49,6 +52,43 @@ def disk_of(world: World) -> SimDisk:
     """Return the simulated disk of a world."""
     assert isinstance(world.disk, SimDisk)
     return world.disk
+
+
+class CountingDisk:
+    """A simulated disk that tells what the event loop asked of it, and what each call in a thread did."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.sim = disk
+        self.on_loop: Counter[str] = Counter()
+        self.in_threads: list[Counter[str]] = []
+        self._current: Counter[str] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.sim, name)
+
+        def counted(*args: Any, **more: Any) -> Any:
+            (self.on_loop if self._current is None else self._current)[name] += 1
+            return found(*args, **more)
+
+        return counted if callable(found) else found
+
+    async def in_thread(self, function: Callable[[], Any], *, abandon: bool = False) -> Any:
+        def counted() -> Any:
+            self._current = Counter()
+            self.in_threads.append(self._current)
+            try:
+                return function()
+            finally:
+                self._current = None
+
+        return await self.sim.in_thread(counted, abandon=abandon)
+
+
+def counting_world() -> tuple[World, CountingDisk]:
+    """Return a simulated world whose disk counts, and that disk."""
+    world = simulated_world()
+    disk = CountingDisk(disk_of(world))
+    return attrs.evolve(world, disk=disk), disk
 
 
 @asynccontextmanager

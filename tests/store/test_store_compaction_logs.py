@@ -34,9 +34,9 @@ def test_the_log_may_go_once_its_messages_are_copied() -> None:
             for number in range(300):
                 model.put(store, f"k{number % 4}", b"v%d" % number)
             await store.flush()
-            assert store._retention.delete_files(1 << 60, True) == 0
+            assert await store._retention.delete_files(1 << 60, True) == 0
             await compacted(store)
-            assert store._retention.delete_files(1 << 60, True) > 0
+            assert await store._retention.delete_files(1 << 60, True) > 0
             found = read(store, 0)
             model.check(found)
             assert store.min_queue_offset(TOPIC, 0) == min(found)
@@ -168,7 +168,7 @@ def test_a_message_that_fits_into_no_file_stays_in_the_log() -> None:
                 put(store, "Other", bytes(500))
             await copied(store)
             assert sorted(read(store)) == [0, 1, 2]
-            store._retention.delete_files(1 << 60, True)
+            await store._retention.delete_files(1 << 60, True)
             assert sorted(read(store)) == [0, 1, 2]
 
     run(scenario)
@@ -314,7 +314,7 @@ def test_a_topic_outlives_all_of_its_messages_in_the_log(stop: str) -> None:
         for _ in range(200):
             put(store, "Other", bytes(300))
         await store.checkpoint()
-        assert store._retention.delete_files(1 << 60, True) > 2
+        assert await store._retention.delete_files(1 << 60, True) > 2
         assert store._lookup.min_queue_offset(TOPIC, 0) == 60
         model.check(read(store, 0))
         if stop in ("clean", "foreign"):

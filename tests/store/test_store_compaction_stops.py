@@ -162,7 +162,7 @@ class Lives:
                 put(store, TOPIC, body, KEYS=key)
                 self._sent.append((key, body))
         elif step == "d":
-            store._retention.delete_files(1 << 60, True)
+            await store._retention.delete_files(1 << 60, True)
         elif step == "n":  # now, whatever is durable
             await store._compaction.copy()
             await store._compaction.compact()

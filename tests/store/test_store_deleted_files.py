@@ -4,63 +4,21 @@ from __future__ import annotations
 
 import errno
 import random
-from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
-import attrs
 import pytest
 import trio
-from store_fixtures import HOST, disk_of, put, running_store, simulated_world, small_config
+from store_fixtures import HOST, counting_world, disk_of, put, running_store, simulated_world, small_config
 from test_store_replication import copy, queue_bodies
 
 from understudy.runtime.pace import run_steps
-from understudy.runtime.world import World
 from understudy.store.discarded import FOLDERS_AT_ONCE
 from understudy.store.message_store import MessageStore
 from understudy.store.topic_deletion import QUEUES_IN_A_STEP
-from understudy.testkit.sim.disk import SimDisk
 
 TOPIC = "Orders"
 MANY = 3 * QUEUES_IN_A_STEP
 DELETED = "/store/deleted"
 QUEUES = "/store/consumequeue"
-
-
-class CountingDisk:
-    """A simulated disk that tells what the event loop asked of it, and what each call in a thread did."""
-
-    def __init__(self, disk: SimDisk) -> None:
-        self.sim = disk
-        self.on_loop: Counter[str] = Counter()
-        self.in_threads: list[Counter[str]] = []
-        self._current: Counter[str] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.sim, name)
-
-        def counted(*args: Any, **more: Any) -> Any:
-            (self.on_loop if self._current is None else self._current)[name] += 1
-            return found(*args, **more)
-
-        return counted if callable(found) else found
-
-    async def in_thread(self, function: Callable[[], Any], *, abandon: bool = False) -> Any:
-        def counted() -> Any:
-            self._current = Counter()
-            self.in_threads.append(self._current)
-            try:
-                return function()
-            finally:
-                self._current = None
-
-        return await self.sim.in_thread(counted, abandon=abandon)
-
-
-def counting_world() -> tuple[World, CountingDisk]:
-    world = simulated_world()
-    disk = CountingDisk(disk_of(world))
-    return attrs.evolve(world, disk=disk), disk
 
 
 def fill(store: MessageStore, topic: str = TOPIC, queues: int = MANY) -> None:

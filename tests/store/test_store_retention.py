@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+
 import attrs
 import pytest
 import trio
 from store_fixtures import (
     LOG_FILE_BYTES,
     bodies_of,
+    counting_world,
     disk_of,
     put,
     running_store,
@@ -17,8 +20,10 @@ from store_fixtures import (
 
 from understudy.runtime.pace import run_steps
 from understudy.runtime.world import World
+from understudy.store.consume_queue import ConsumeQueue
+from understudy.store.consume_queues import ConsumeQueues
 from understudy.store.message_store import MessageStore
-from understudy.store.retention import Verdict, judge
+from understudy.store.retention import QUEUES_IN_A_STEP, Verdict, judge
 from understudy.store.status import GetStatus, PutRejected, PutStatus
 
 TOPIC = "Orders"
@@ -174,3 +179,77 @@ async def test_topics_are_deleted_and_unused_ones_cleaned(autojump_clock: object
     async with running_store(world) as store:
         assert sorted(store.queues()) == [("Drop", 1), ("Keep", 1), ("SCHEDULE_TOPIC_XXXX", 1)]
         assert bodies_of(store.get("Drop", 1, 0, 32, 1 << 20)) == [b"again"]
+
+
+async def test_queues_follow_a_deleted_log_file_in_short_steps(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, disk = counting_world()
+    queues = 3 * QUEUES_IN_A_STEP
+    async with running_store(world, small_config(max_hash_slot_num=5, max_index_num=5)) as store:
+        # given many queues, some of them with a file whose messages are all in the oldest files of the log
+        for number in range(25):
+            put(store, TOPIC, bytes(2_000), number % 2, UNIQ_KEY=f"{TOPIC}-{number:012}")
+        for queue_id in range(queues):
+            put(store, TOPIC, b"a", queue_id, UNIQ_KEY=f"{TOPIC}-{queue_id:012}")
+            put(store, TOPIC, bytes(1_000), 0, UNIQ_KEY=f"{TOPIC}-{queue_id:012}")
+        await trio.sleep(1)
+        looked: list[int] = [0]
+        look = ConsumeQueues.delete_before
+
+        def counted(self: ConsumeQueues, queue: ConsumeQueue, log_min: int) -> None:
+            looked[-1] += 1
+            look(self, queue, log_min)
+
+        monkeypatch.setattr(ConsumeQueues, "delete_before", counted)
+        steps = store._retention.follow_steps()
+        while next(steps, "the end") is None:
+            looked.append(0)
+        assert sum(looked) == queues
+        assert max(looked) <= QUEUES_IN_A_STEP
+        # when log files go, then they, and what is large of the index, are removed in threads
+        disk.on_loop.clear()
+        disk.in_threads.clear()
+        looked[:] = [0]
+        assert await store._retention.delete_files(1 << 60, True) > 5
+        assert sum(looked) == queues
+        assert sum(calls["remove"] for calls in disk.in_threads) > 10
+        assert 0 < disk.on_loop["remove"] < 10  # queue files, one in each step
+        # and what is left can be read
+        first = store.min_queue_offset(TOPIC, 0)
+        assert first > 20
+        assert bodies_of(store.get(TOPIC, 0, first, 1, 1 << 20)) == [bytes(1_000)]
+
+
+async def test_a_log_file_that_cannot_be_removed_stays_in_the_log(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = simulated_world()
+    async with running_store(world) as store:
+        fill(store)
+        assert await store.flush()
+        files, refused = log_files(world), list[str]()
+
+        def refuse(path: str) -> None:
+            refused.append(path)
+            raise OSError(errno.EIO, "Input/output error", path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk_of(world), "remove", refuse)
+            assert await store._retention.delete_files(1 << 60, True) == 0
+        assert refused == [f"/store/commitlog/{0:020}"]
+        assert bodies_of(store.get(TOPIC, 0, 0, 1, 1 << 20)) == [bytes(4_000)]
+        assert await store._retention.delete_files(1 << 60, True) == len(files) - 1
+        assert log_files(world) == files[-1:]
+
+
+async def test_a_queue_that_goes_while_others_follow_the_log_is_passed_over(autojump_clock: object) -> None:
+    async with running_store(simulated_world()) as store:
+        for queue_id in range(2 * QUEUES_IN_A_STEP):
+            put(store, TOPIC, b"a", queue_id)
+        steps = store._retention.follow_steps()
+        next(steps)
+        store.delete_topic(TOPIC)
+        put(store, TOPIC, b"new", 2 * QUEUES_IN_A_STEP - 1)
+        run_steps(steps)
+        assert bodies_of(store.get(TOPIC, 2 * QUEUES_IN_A_STEP - 1, 0, 1, 1 << 20)) == [b"new"]
