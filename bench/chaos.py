@@ -215,16 +215,23 @@ def judge(kind: Kind, arena: Arena, strength: Strength, bound_ms: float) -> Verd
         faults.append(f"the client failed: {', '.join(measured.failures)}")
     if not arena.answers():
         faults.append("the port does not answer")
-    quiet = others <= QUIET_SHARE
-    turns = [turn for turn in server.long_turns(began) if quiet or turn.where != OUTSIDE]
-    longest = max(turns, key=lambda turn: turn.processor_ms, default=Turn(0.0, 0.0, 0.0, ""))
-    if longest.processor_ms > HOLD_MS:
-        faults.append(f"HELD THE LOOP above {HOLD_MS:g} ms: {longest.where}")
-    if quiet and not kind.refusals and measured.p99_ms > bound_ms:
-        faults.append(f"p99 above {bound_ms:g} ms")
+    longest, broken = felt(server, began, measured, others, bound_ms)
+    faults += broken
     if grown > kind.memory_mb * 1e6:
         faults.append(f"memory grew by more than {kind.memory_mb} MB")
     return Verdict(kind.name, measured, grown / 1e6, lost, faults, longest, others, effects)
+
+
+def felt(server: Server, began: float, measured: Measured, others: float, bound_ms: float) -> tuple[Turn, list[str]]:
+    """Return what held the loop longest since *began* (monotonic seconds), and which bounds of time were broken."""
+    quiet = others <= QUIET_SHARE
+    turns = [turn for turn in server.long_turns(began) if quiet or turn.where != OUTSIDE]
+    longest, broken = max(turns, key=lambda turn: turn.processor_ms, default=Turn(0.0, 0.0, 0.0, "")), list[str]()
+    if longest.processor_ms > HOLD_MS:
+        broken.append(f"HELD THE LOOP above {HOLD_MS:g} ms: {longest.where}")
+    if quiet and measured.p99_ms > bound_ms:
+        broken.append(f"p99 above {bound_ms:g} ms")
+    return longest, broken
 
 
 def attack_once(kind: Kind, strength: Strength, bound_ms: float) -> Verdict:
@@ -313,11 +320,15 @@ def rotten_disk(strength: Strength, bound_ms: float) -> Verdict:
             file.seek(at)
             file.write(data[at : at + 1])
         with broker(folder) as server:
-            highest = max(first.measured.acknowledged) + 1000
+            highest, began = max(first.measured.acknowledged) + 1000, time.monotonic()
             with Beside(server.port, send_small(TOPIC), highest) as beside:
+                pids = [server.process.pid, beside.pid]
+                ticks = ticks_now(pids)
                 time.sleep(strength.seconds)
+                others = others_share(ticks, ticks_now(pids))
+            measured = beside.measured
+            longest, faults = felt(server, began, measured, others, bound_ms)
             found, damaged = stored(server.port)
-        measured, faults = beside.measured, list[str]()
         lost = set(first.measured.acknowledged + measured.acknowledged) - found
         if lost - {victim}:
             faults.append(f"{len(lost - {victim})} undamaged messages are lost")
@@ -326,7 +337,7 @@ def rotten_disk(strength: Strength, bound_ms: float) -> Verdict:
         if damaged:
             faults.append("a damaged message was handed out")
         effects = [Effect("damaged bytes", 1), Effect("messages are gone for good", len(lost))]
-        return Verdict("rotten disk", measured, 0.0, len(lost), faults + missing(effects), effects=effects)
+        return Verdict("rotten disk", measured, 0.0, len(lost), faults + missing(effects), longest, others, effects)
 
 
 def verdicts(wanted: list[str], strength: Strength, bound_ms: float) -> Iterator[Verdict]:

@@ -23,6 +23,7 @@ import attrs
 from bench.load import (
     broker_loads,
     controller_loads,
+    deletion_loads,
     feature_loads,
     led_loads,
     name_server_loads,
@@ -164,7 +165,7 @@ def broker_rows() -> list[Row]:
 
 def every_row() -> list[Row]:
     """Return every row that has a load of its own."""
-    others = (led_loads, controller_loads, security_loads, proxy_loads, name_server_loads)
+    others = (deletion_loads, led_loads, controller_loads, security_loads, proxy_loads, name_server_loads)
     return broker_rows() + rows_of(*(each.LOADS for each in others))
 
 
@@ -172,6 +173,7 @@ def runs(wanted: list[str], scale: Scale) -> Iterator[Figures]:
     """Measure the rows whose names hold one of *wanted*, or all."""
     kinds: list[tuple[list[tuple[str, Load, Load]], Callable[[list[Row], Path, Scale], Iterator[Figures]]]] = [
         ([*broker_loads.LOADS, *feature_loads.LOADS], broker_runs),
+        (deletion_loads.LOADS, deletion_runs),
         (name_server_loads.LOADS, name_server_runs),
         (controller_loads.LOADS, controller_runs),
         (led_loads.LOADS, led_runs),
@@ -215,6 +217,14 @@ def broker_runs(chosen: list[Row], folder: Path, scale: Scale) -> Iterator[Figur
     with broker(folder, scale, keys=feature_loads.KEYS) as server:
         make_topic(server.port, "Beside")
         yield from measured(server, chosen, Row("nothing", nothing), send_small("Beside"))
+
+
+def deletion_runs(chosen: list[Row], folder: Path, scale: Scale) -> Iterator[Figures]:
+    """Measure a broker that loses what it has on its disk."""
+    with broker(folder, scale, keys=deletion_loads.KEYS) as server:
+        make_topic(server.port, "Beside")
+        deletion_loads.fill(server)
+        yield from measured(server, chosen, Row("nothing (deletions)", nothing), send_small("Beside"))
 
 
 def name_server_runs(chosen: list[Row], folder: Path, scale: Scale) -> Iterator[Figures]:

@@ -156,6 +156,8 @@ BOUNDS = [
     _scale("batches of 60,000 messages"),
     _scale("first reads of what a former process stored", "first reads"),
     _scale("every request code about a topic of 60,000 queues", "every code"),
+    _scale("a topic with 2,000 queues that have files deleted", "a topic of 2,000 queues deleted"),
+    _scale("files of the log deleted beside 2,000 queues", "log files deleted"),
     _scale("all tables of a broker", "all topics (21)", "all groups", "all offsets", "all producers"),
     _scale("pops of all queues of a topic that has 60,000", "pops of 60,000 queues"),
     _scale("1,000 waiting pops woken at once", "1,000 waiting pops"),

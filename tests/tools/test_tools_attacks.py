@@ -105,6 +105,14 @@ def test_a_message_that_rots_on_the_disk_costs_itself_alone() -> None:
     assert ([], 1) == (verdict.faults, verdict.lost), verdict.line()
 
 
+def test_slowness_beside_a_rotten_disk_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import chaos
+    from bench.load.attacks import Strength
+
+    monkeypatch.setattr(chaos, "QUIET_SHARE", 1.0)
+    assert ["p99 above 0.001 ms"] == chaos.rotten_disk(Strength(0.5, 100, 1), 0.001).faults
+
+
 def test_the_judge_sees_lost_messages_and_slowness(monkeypatch: pytest.MonkeyPatch) -> None:
     from bench import chaos
     from bench.load.attacks import Strength
