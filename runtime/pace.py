@@ -26,6 +26,23 @@ def run_steps(steps: Generator[None, None, T]) -> T:
             return result
 
 
+async def run_beside(clock: Clock, steps: Generator[None, None, T]) -> T:
+    """Run *steps* to their end, with a turn for others whenever they have taken :data:`PIECE_SECONDS`.
+
+    For what runs by itself, with nobody waiting for it; see :class:`Pace` for what somebody asked for.
+    """
+    until = clock.monotonic() + PIECE_SECONDS
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if clock.monotonic() >= until:
+            await trio.lowlevel.checkpoint()
+            until = clock.monotonic() + PIECE_SECONDS
+
+
 class Shared(Protocol):
     """What those share that work on one event loop, such as a :class:`~understudy.runtime.world.World`."""
 

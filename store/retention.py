@@ -10,10 +10,10 @@ import time
 from collections.abc import Generator
 
 import attrs
-import trio
 
 from understudy.runtime.log import get_logger
 from understudy.runtime.os_failure import os_failure, os_reason
+from understudy.runtime.pace import run_beside
 from understudy.store.batch_queue import BatchQueue
 from understudy.store.config import StoreConfig
 from understudy.store.consume_queue import ConsumeQueue
@@ -24,8 +24,6 @@ log = get_logger("store.retention")
 FIRST_LOOK_MS = 60_000
 #: How many looks a manual request deletes files in.
 MANUAL_ROUNDS = 20
-#: So many queues are looked at in one step, each of which may have to be mapped for it.
-QUEUES_IN_A_STEP = 64
 _HOUR_MS = 3_600_000
 
 
@@ -180,8 +178,7 @@ class Retention:
     async def _follow_log(self) -> None:
         """Delete queue and index files that only point before the log, with turns for others."""
         core = self._core
-        for _ in self.follow_steps():
-            await trio.lowlevel.checkpoint()
+        await run_beside(core.clock, self.follow_steps())
         try:
             for remove in core.index.take_before(core.segments.min_offset):
                 await core.disk.in_thread(remove)
@@ -190,20 +187,15 @@ class Retention:
         core.deletions.fit(core.segments.min_offset, max(core.log.end, core.deletions.until))
 
     def follow_steps(self) -> Generator[None, None, None]:
-        """Delete queue files that only point before the log, in short steps.
+        """Delete queue files that only point before the log, a queue in each step, whose files may have to be mapped.
 
         The log may lose more files between two of them, and queues may go: each step sees what is there then.
         """
-        core, left = self._core, QUEUES_IN_A_STEP
+        core = self._core
         queues: list[ConsumeQueue | BatchQueue] = [*core.consume_queues, *core.batch_queues.by_key.values()]
         for queue in queues:
-            files, log_min = len(queue.starts), core.segments.min_offset
             if isinstance(queue, ConsumeQueue):
-                core.consume_queues.delete_before(queue, log_min)
+                core.consume_queues.delete_before(queue, core.segments.min_offset)
             else:
-                queue.delete_before(log_min)
-            # To remove a file takes as long as many looks.
-            left -= 1 if len(queue.starts) == files else QUEUES_IN_A_STEP
-            if left <= 0:
-                left = QUEUES_IN_A_STEP
-                yield
+                queue.delete_before(core.segments.min_offset)
+            yield

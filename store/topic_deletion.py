@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Generator, Iterable, Mapping
 
-import trio
-
 from understudy.format.names import LIGHT_PREFIX, is_system_topic
+from understudy.runtime.pace import run_beside
 from understudy.runtime.signal import Signal
 from understudy.store.batch_queue import BatchQueue
 from understudy.store.consume_queue import ConsumeQueue
@@ -21,7 +20,7 @@ from understudy.store.flush import Flusher
 from understudy.store.walk import parse
 
 #: So many queues are looked at in one step, each of which may have to be mapped for it.
-QUEUES_IN_A_STEP = 64
+QUEUES_IN_A_STEP = 16
 #: So many names of topics.
 _NAMES_IN_A_STEP = 1024
 
@@ -132,13 +131,14 @@ class TopicDeletion:
         """Go on with what :meth:`learn` has not come to, until cancelled; what is left then the next start does."""
         while True:
             while self._unfinished:
-                await trio.lowlevel.checkpoint()
-                dropped = next(self._unfinished[0], None)
-                if dropped is None:
-                    self._unfinished.popleft()
-                    continue
-                self._note_dropped(dropped)
+                await run_beside(self._core.clock, self._go_on(self._unfinished.popleft()))
             await self._more.wait()
+
+    def _go_on(self, steps: Iterable[list[str]]) -> Generator[None, None, None]:
+        for dropped in steps:
+            if dropped:
+                self._note_dropped(dropped)
+            yield
 
     def clean_unused(self, retain: Container[str]) -> Generator[None, None, list[str]]:
         """Delete the queues of every topic that is no system topic, one topic in each step.

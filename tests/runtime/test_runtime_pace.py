@@ -7,13 +7,14 @@ import random
 from collections.abc import Generator
 from itertools import pairwise
 
+import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from understudy.format.json_dialect import ObjectKey, Rows, dump_pieces, dumps
-from understudy.runtime.pace import PIECE_SECONDS, Pace
+from understudy.runtime.pace import PIECE_SECONDS, Pace, run_beside
 from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
@@ -32,7 +33,8 @@ def steps(clock: MockClock, count: int) -> Generator[None, None, str]:
     return "done"
 
 
-async def test_others_have_their_turn_between_pieces(mock_clock: MockClock) -> None:
+@pytest.mark.parametrize("asked_for", [True, False])
+async def test_others_have_their_turn_between_pieces(asked_for: bool, mock_clock: MockClock) -> None:
     world, turns = a_world(), list[float]()
 
     async def other() -> None:
@@ -42,8 +44,11 @@ async def test_others_have_their_turn_between_pieces(mock_clock: MockClock) -> N
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other)
-        async with Pace(world) as pace:
-            assert "done" == await pace.run(steps(mock_clock, 400))
+        if asked_for:
+            async with Pace(world) as pace:
+                assert "done" == await pace.run(steps(mock_clock, 400))
+        else:
+            assert "done" == await run_beside(world.clock, steps(mock_clock, 400))
         nursery.cancel_scope.cancel()
     gaps = [later - sooner for sooner, later in pairwise(turns)]
     assert len(gaps) >= 90 and max(gaps) <= 2.1 * PIECE_SECONDS
