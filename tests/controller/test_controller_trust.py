@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import pytest
@@ -34,6 +35,9 @@ from understudy.mqadmin.command import Output
 from understudy.mqadmin.main import load_commands, run_command
 from understudy.mqadmin.options import UsageError, parse
 from understudy.mqclient.errors import BrokerError
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import request
+from understudy.remoting.fields import CommandError
 from understudy.runtime.network import ByteStream, is_own_host
 from understudy.runtime.world import World, real_world
 from understudy.testkit.quorum.controllers import API_PORT, ControllersResult, SimControllers
@@ -289,15 +293,50 @@ async def test_an_operator_elsewhere_needs_the_secret_to_have_a_member_forgotten
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(
+    ("local", "source", "peer", "allowed"),
+    [
+        ("10.0.0.1", "10.0.0.1", "10.0.0.1", True),
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", "10.0.0.2", False),
+        ("10.0.0.1", "10.0.0.1", "10.0.0.2", False),  # through a proxy on the controller's host
+        ("10.0.0.1", "10.0.0.2", "10.0.0.1", False),  # a proxy elsewhere that names the controller's host
+    ],
+)
+def test_where_controllers_have_no_secret_only_their_own_host_has_a_member_forgotten(
+    local: str, source: str, peer: str, allowed: bool
+) -> None:
+    operators = Operators(Member(None), Clock(), random.Random(1))  # type: ignore[arg-type]
+    connection = SimpleNamespace(local=(local, 9878), source=source, peer=(peer, 4711))
+    outcomes = []
+    for ext in ({}, {"challenge": "00", "proof": "00"}):
+        command = request(RequestCode.UPDATE_CONTROLLER_CONFIG, ext)
+        try:
+            operators.check(connection, command, "n1")  # type: ignore[arg-type]
+            outcomes.append("")
+        except CommandError as error:
+            assert error.code == ResponseCode.NO_PERMISSION
+            assert not error.ext
+            outcomes.append(error.remark)
+    if allowed:
+        assert outcomes == ["", ""]
+    else:
+        assert all("from the controller's own host only" in outcome for outcome in outcomes)
+
+
+class Member:
+    """A controller of the quorum."""
+
+    class settings:
+        member = "n0"
+
+    def __init__(self, secret: Secret | None) -> None:
+        self.secret = secret
+
+
 def test_challenges_for_operators_are_bounded_and_end() -> None:
-    class Member:
-        secret = SECRET
-
-        class settings:
-            member = "n0"
-
     clock = Clock()
-    operators = Operators(Member(), clock, random.Random(1))  # type: ignore[arg-type]
+    operators = Operators(Member(SECRET), clock, random.Random(1))  # type: ignore[arg-type]
     given_out = [operators._issue() for _ in range(MAX_CHALLENGES + 10)]
     assert len(operators._challenges) == MAX_CHALLENGES
     assert given_out[-1] in operators._challenges and given_out[0] not in operators._challenges

@@ -5,10 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import trio
 
+from understudy.runtime import program
+from understudy.runtime.loop_watch import LoopWatch, watched
 from understudy.runtime.program import UsageError, run_program
 
 
@@ -28,6 +34,39 @@ def test_a_signal_ends_the_work_and_a_second_one_does_not_hurt(number: signal.Si
 
     assert 0 == run_program("test", work)
     assert ["clean"] == steps
+
+
+def test_a_program_names_in_its_log_what_holds_its_event_loop(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watches = list[LoopWatch]()
+
+    @contextmanager
+    def noted() -> Iterator[LoopWatch]:
+        with watched(0.02) as watch:
+            watches.append(watch)
+            yield watch
+
+    async def work() -> None:
+        await trio.lowlevel.checkpoint()
+        began = time.monotonic()
+        while time.monotonic() < began + (0.1 if watches[0]._sample[0] else 30):  # it is looked at, and long
+            sum(range(1000))
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(program, "watched", noted)
+    assert 0 == run_program("test", work)
+    (watch,) = watches
+    lines = [record.getMessage() for record in caplog.records if "held the event loop" in record.getMessage()]
+    assert watch.held == len(lines) >= 1
+    assert any("test_runtime_program" in line for line in lines)
+
+
+def test_every_program_of_a_server_runs_its_event_loop_there() -> None:
+    sources = {path.stem: path.read_text() for path in (Path(program.__file__).parents[1] / "programs").glob("*.py")}
+    assert [] == [name for name, text in sources.items() if "trio.run(" in text]
+    servers = {name for name, text in sources.items() if "run_program(" in text or "run_server(" in text}
+    assert servers == {"many_brokers", "mqconsole", "mqcontroller", "name_server", "one_broker", "one_proxy", "up"}
 
 
 class RefusedError(Exception):
