@@ -59,7 +59,7 @@ def test_a_program_names_in_its_log_what_holds_its_event_loop(
     (watch,) = watches
     lines = [record.getMessage() for record in caplog.records if "held the event loop" in record.getMessage()]
     assert watch.held == len(lines) >= 1
-    assert any("where=\"understudy.runtime.program." in line for line in lines), lines
+    assert any('where="understudy.runtime.program.' in line for line in lines), lines
 
 
 def test_every_program_of_a_server_runs_its_event_loop_there() -> None:
