@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
-from broker_rig import NoNetwork, Rig, open_rig, pull_header
+from broker_rig import NoNetwork, Peer, Rig, open_rig, pull_header
 from pop_rig import POP, pop_header
 
 from understudy.broker.groups import GroupConfig
@@ -19,8 +20,18 @@ from understudy.broker.persistence import RETRY_SECONDS, Persistence, SavedTable
 from understudy.broker.topics import TopicConfig
 from understudy.format.json_dialect import loads
 from understudy.format.json_values import TEXT_LIMIT
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
+from understudy.remoting.connection import Connection
+from understudy.remoting.frame import FrameReader, encode
+from understudy.remoting.server import RemotingServer
 from understudy.runtime.table import load_table
 from understudy.runtime.world import World
+from understudy.security import requests as security_requests
+from understudy.security.gate import Gate
+from understudy.security.kept import KeptAuthority
+from understudy.security.settings import SecuritySettings
+from understudy.security.signature import Credentials
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import SimDisk
 
@@ -106,6 +117,13 @@ GROUP: dict[str, Any] = {
     "subscriptionDataSet": [],
     "attributes": {},
 }
+MAPPED = {"topic": "S", "bname": "broker-a", "scope": "__global__", "totalQueues": 1, "epoch": 1, "dirty": False}
+ITEM = {"gen": 0, "queueId": 0, "bname": "broker-a", "logicOffset": 0, "startOffset": 0, "endOffset": -1}
+ITEM |= {"timeOfStart": -1, "timeOfEnd": -1}
+MAPPED_HEADER = {"topic": "S", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6", "order": "false"}
+MAPPED_HEADER |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "force": "true"}
+USER = {"username": "u", "password": "p", "userType": "Normal", "userStatus": "enable"}
+ENTRY = {"resource": "Topic:a", "actions": ["PUB"], "sourceIps": ["10.0.0.0/8"], "decision": "ALLOW"}
 CONSUMER = {"groupName": "g", "consumeType": "P", "messageModel": "CLUSTERING", "subscriptionDataSet": []}
 SUBSCRIPTION = {"topic": "T", "subString": "*", "subVersion": 1, "codeSet": [1], "tagsSet": ["a"]}
 HALF_PAIR = b'"\\ud800"'
@@ -142,10 +160,22 @@ def requests() -> list[tuple[int, dict[str, str] | None, bytes]]:
     bodies += [
         (401, {"topic": value, "consumerGroup": value, "mode": value, "popShareQueueNum": value}) for value in VALUES
     ]
-    texts = [(code, json.dumps(body).encode()) for code, body in bodies]
-    # what json.dumps writes as a text becomes half a surrogate pair, in each place once
-    texts += [(code, text.replace(b'"../../etc/passwd"', HALF_PAIR)) for code, text in texts if b"passwd" in text]
-    return found + [(code, {}, text) for code, text in texts]
+    found += [(code, {}, text) for code, body in bodies for text in written(body)]
+    whole = json.dumps(mapping()).encode()
+    found += [(513, {**MAPPED_HEADER, name: text}, whole) for name in MAPPED_HEADER for text in TEXTS]
+    mappings = [{**mapping(), **row} for row in each_field(MAPPED)] + [mapping(item=row) for row in each_field(ITEM)]
+    mappings += [mapping(queue=text) for text in TEXTS] + [{**MAPPED, "hostedQueues": value} for value in VALUES]
+    return found + [(513, MAPPED_HEADER, text) for body in mappings for text in written(body)]
+
+
+def mapping(queue: str = "0", item: dict[str, Any] = ITEM) -> dict[str, Any]:
+    return {**MAPPED, "hostedQueues": {queue: [item]}}
+
+
+def written(body: Any) -> list[bytes]:
+    """Return *body* as JSON, and again with half a surrogate pair, which json.dumps does not write, for one text."""
+    text = json.dumps(body).encode()
+    return [text, text.replace(b'"../../etc/passwd"', HALF_PAIR)] if b"passwd" in text else [text]
 
 
 SHOWN = ((21, {}), (201, {}), (43, {}), (45, {}), (305, {}), (26, {}), (202, {"topic": "T"}), (352, {"group": "g"}))
@@ -183,10 +213,62 @@ async def test_every_accepted_value_is_saved_loaded_shown_and_replicated(tmp_pat
             assert GroupConfig.from_json(row).to_json() == row
     async with open_rig(str(tmp_path)) as again:
         after = await show_everything(again, SHOWN)
+        assert "S" in loads(after[21])["topicQueueMappingDetailMap"]
         for code in (21, 201, 43, 45):
             theirs, ours = loads(after[code]), loads(before[code])
             assert theirs == ours
         again.serves_another()
+
+
+def changes_of_users() -> list[tuple[RequestCode, dict[str, str], bytes]]:
+    named, subject = {"username": "u"}, {"subject": "User:u"}
+    users = [text for row in each_field(USER) for text in written(row)] + [
+        text for each in VALUES for text in written(each)
+    ]
+    found = [
+        (code, named, text) for text in users for code in (RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER)
+    ]
+    found += [(RequestCode.AUTH_CREATE_USER, {"username": text}, json.dumps(USER).encode()) for text in TEXTS]
+    found += [(RequestCode.AUTH_CREATE_USER, named, json.dumps(USER).encode())]
+    policies = [{"policyType": "CUSTOM", "entries": [row]} for row in each_field(ENTRY)]
+    policies += each_field({"policyType": "CUSTOM", "entries": [ENTRY]})
+    rules: list[Any] = [{"subject": "User:u", "policies": [policy]} for policy in policies]
+    rules += [{"subject": value, "policies": value} for value in VALUES]
+    for code in (RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL):
+        found += [(code, subject, text) for body in rules for text in written(body)]
+    found += [(RequestCode.AUTH_DELETE_ACL, {**subject, "resource": text, "policyType": text}, b"") for text in TEXTS]
+    return found + [(RequestCode.AUTH_DELETE_USER, {"username": text}, b"") for text in TEXTS]
+
+
+async def test_every_accepted_user_and_rule_is_saved_loaded_and_shown() -> None:
+    world = World(VirtualClock(), NoNetwork(), SimDisk(Random(1)), Random(1))  # type: ignore[arg-type]
+    supers = [Credentials("root", "secret")]
+    kept = KeptAuthority(world.disk, "/users/users.json", supers)
+    server = RemotingServer(world, "127.0.0.1", 0)
+    security_requests.register(
+        server, Gate(kept.table, SecuritySettings(), "C", world.clock.monotonic), kept.save, world
+    )
+    accepted = Counter[RequestCode]()
+    async with trio.open_nursery() as nursery:
+        peer = Peer(nursery)
+        for code, ext, body in changes_of_users():
+            before = kept.table.revision
+            (command,) = FrameReader().feed(encode(request(code, ext, body)))
+            server.dispatch(cast(Connection, peer), command)
+            with trio.fail_after(30):
+                while command.opaque not in peer.replies:
+                    await peer.arrival.wait()
+            answer = peer.replies.pop(command.opaque or 0)
+            assert "Error: " not in (answer.remark or ""), (code, ext, body[:300], answer.remark)
+            assert not (answer.code and kept.table.revision != before), (code, ext, body[:300], answer.remark)
+            if kept.table.revision == before:
+                continue
+            # what was changed can be read again, as it is
+            accepted[code] += 1
+            again = KeptAuthority(world.disk, "/users/users.json", supers)
+            await again.load()
+            assert (kept.table.users, kept.table.acls) == (again.table.users, again.table.acls), (code, ext, body[:300])
+    assert len(accepted) == 6
 
 
 @pytest.mark.parametrize("policy", [b'{"type":"\\ud800"}', b'{"type":"CUSTOMIZED","x":"\\udc00"}', b"5", b"[]"])
