@@ -28,6 +28,7 @@ from bench.load.machine import QUIET_SHARE, others_share, proven, ticks_now
 from bench.load.servers import Scale, Server, broker, make_topic
 from bench.load.turns import OUTSIDE, Turn
 from bench.load.wire import Peer
+from understudy.format.pull_flags import SUBSCRIPTION
 from understudy.format.record import RecordError, decode_records
 from understudy.remoting.codes import RequestCode
 
@@ -169,7 +170,7 @@ def stored(port: int) -> tuple[set[int], int]:
         offset = 0
         while True:
             ext = {"consumerGroup": "judge", "topic": TOPIC, "queueId": "0", "queueOffset": str(offset)}
-            ext |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+            ext |= {"maxMsgNums": "32", "sysFlag": str(SUBSCRIPTION), "commitOffset": "0", "suspendTimeoutMillis": "0"}
             ext |= {"subscription": "*", "subVersion": "0", "expressionType": "TAG"}
             answer = peer.ask(RequestCode.PULL_MESSAGE, ext)
             if answer.code:

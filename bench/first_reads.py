@@ -22,6 +22,7 @@ import attrs
 
 from bench.load.servers import Server, broker, make_topic
 from bench.load.wire import Peer, send_request
+from understudy.format.pull_flags import SUBSCRIPTION
 from understudy.remoting.codes import RequestCode
 
 TOPIC = "Old"
@@ -87,7 +88,12 @@ def microseconds_a_pull(server: Server, messages: int) -> float:
         before = processor_ns(server.process.pid)
         while offset < messages:
             ext = {"consumerGroup": "bench", "topic": TOPIC, "queueId": "0", "queueOffset": str(offset)}
-            ext |= {"maxMsgNums": str(AT_ONCE), "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+            ext |= {
+                "maxMsgNums": str(AT_ONCE),
+                "sysFlag": str(SUBSCRIPTION),
+                "commitOffset": "0",
+                "suspendTimeoutMillis": "0",
+            }
             ext |= {"subscription": "*", "subVersion": "0", "expressionType": "TAG"}
             answer = peer.ask(RequestCode.PULL_MESSAGE, ext)
             if answer.code:

@@ -75,7 +75,6 @@ class State:
     Attributes:
         own: the broker itself.
         members: ids and addresses of the last view, in order; ``None`` until a name server has answered.
-        answered_at: monotonic seconds of the last good answer, ``None`` before.
         memory: whom it remembers.
         ask_settings_at: by address, monotonic seconds when a member is asked for its settings again.
         first: the name server that is asked first, the one that answered last.
@@ -86,7 +85,6 @@ class State:
 
     own: Own
     members: View | None = None
-    answered_at: float | None = None
     memory: GroupMemory = attrs.field(factory=GroupMemory)
     ask_settings_at: Mapping[str, float] = attrs.field(factory=dict)
     first: str | None = None
@@ -223,7 +221,6 @@ def _take(state: State, found: View, answered: View, following: Following, now: 
         actions.append(Lost())
     elif held != own.address and (before or {}).get(own.broker_id) != held:
         actions.append(Twin(held))
-    state = attrs.evolve(state, answered_at=now)
     if found:
         # The reference keeps its role when nobody is listed; so does whoever reads an unchanged view.
         state, shown = _show(state, found, following, now)

@@ -15,6 +15,7 @@ from understudy.broker.registration_body import compressed_body, registration_pi
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format import names
 from understudy.format.json_dialect import dumps, join_in_steps
+from understudy.format.record import CRC_MASK
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 
@@ -64,7 +65,7 @@ class RegistrationRequests:
             "brokerId": str(identity.broker_id),
             # Differs because the reference says false and compresses all the same, which no name server can read.
             "compressed": "true" if compressed else "false",
-            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+            "bodyCrc32": str(zlib.crc32(body) & CRC_MASK),
             "enableActingMaster": "true" if self._acts_for_master() else "false",
         }
         if broker.enable_slave_acting_master:

@@ -17,6 +17,7 @@ from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.session import json_body, split_addresses
 from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.runtime.properties import format_properties
 
 
 async def _metadata(context: Context, address: str) -> dict[str, str]:
@@ -54,7 +55,7 @@ async def get_controller_config(context: Context) -> Any:
     result = {}
     for address in split_addresses(context.values["a"]):
         answer = await context.session.call(address, RequestCode.GET_CONTROLLER_CONFIG)
-        values = result[address] = cluster.parse_properties(answer.body)
+        values = result[address] = cluster.settings_of(answer.body, address)
         context.output.line(f"============{address}============")
         context.output.lines([f"{name:<50}=  {text}" for name, text in values.items()])
     return result
@@ -73,7 +74,7 @@ async def update_controller_config(context: Context) -> Any:
     addresses = split_addresses(context.values["a"])
     secret = _secret(context)
     for address in addresses:
-        body = cluster.format_properties({name: text})
+        body = format_properties({name: text}).encode()
         accept = (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
         answer = await context.session.call(address, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body, accept=accept)
         if answer.code == ResponseCode.SUCCESS:

@@ -6,6 +6,7 @@ from enum import Enum
 
 import attrs
 
+from understudy.format.pull_flags import COMMIT_OFFSET, LITE, SUBSCRIPTION, SUSPEND
 from understudy.format.record import FLAG_INNER_BATCH
 from understudy.mqclient.errors import BrokerError, NotConnectedError
 from understudy.mqclient.leaders import address_of
@@ -18,11 +19,6 @@ from understudy.mqclient.subscription import Subscription
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-
-COMMIT = 1
-SUSPEND = 2
-SUBSCRIPTION = 4
-LITE = 16
 
 _HEADROOM_MS = 15_000  # a held request is answered late by a busy broker; only then the connection is doubted
 
@@ -120,7 +116,7 @@ def pull_command(wanted: PullRequest) -> Command:
     commit, hold_ms, queue = wanted.commit_offset, wanted.hold_ms, wanted.queue
     subscription = wanted.subscription
     flags = (
-        (COMMIT if commit is not None else 0)
+        (COMMIT_OFFSET if commit is not None else 0)
         | (SUSPEND if hold_ms else 0)
         | (SUBSCRIPTION if wanted.send_subscription else 0)
         | (LITE if wanted.lite else 0)

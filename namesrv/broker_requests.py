@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
+from understudy.format.record import CRC_MASK
 from understudy.namesrv import bodies
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.key_values import ORDER_TOPICS, KeyValueConfig
@@ -36,7 +37,6 @@ log = get_logger("namesrv.brokers")
 
 # What a Java response says until its handler sets a remark; success of 901 still carries it (captured from 5.4.0).
 UNSET_REMARK = "not set any response code"
-_CRC_MASK = 0x7FFFFFFF
 _NO_ROOM = "the topics registered here take too much memory (keptForPeersBytes); delete some first"
 _LEFT_OUT = f"mappings have {QUEUES_MAX} queues at most, or {_NO_ROOM}"
 
@@ -254,7 +254,7 @@ class BrokerRequests:
 def _read_registration(command: Command) -> RegistrationBody:
     """Return the body of a registration. Raises :class:`CommandError` (1)."""
     checksum = optional_int(command, "bodyCrc32") or 0
-    if checksum and checksum != zlib.crc32(command.body) & _CRC_MASK:
+    if checksum and checksum != zlib.crc32(command.body) & CRC_MASK:
         raise CommandError(ResponseCode.SYSTEM_ERROR, "crc32 not match", {})
     name = required(command, "brokerName")
     try:

@@ -17,6 +17,7 @@ from understudy.format.record import (
     FLAG_STORE_HOST_V6,
     FLAG_TRANSACTION_MASK,
     MAX_PROPERTIES_BYTES,
+    WITHOUT_HOSTS_V6,
 )
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
@@ -113,7 +114,7 @@ class BatchWriter:
         begin = log.at
         physical = log.base + begin
         now = self._wall_ms() if now_ms is None else now_ms
-        sys_flag = sys_flag & ~0x30 | self._store_flag | (FLAG_BORN_HOST_V6 if len(born_host) == 20 else 0)
+        sys_flag = sys_flag & WITHOUT_HOSTS_V6 | self._store_flag | (FLAG_BORN_HOST_V6 if len(born_host) == 20 else 0)
         shared = shared_fields.pack(sys_flag, born_ms, born_host, now, self._store_host, reconsume_times, 0)
         pack, unpack_item, tails = _OWN.pack, _ITEM.unpack_from, TAILS
         magic, first = queue.magic, queue.next_offset

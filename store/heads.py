@@ -37,7 +37,7 @@ def size_of(records: memoryview) -> int:
 
 def is_rolled_back(record: memoryview) -> bool:
     """Whether a record is a rolled back transaction, which nobody may see."""
-    (flags,) = _INT.unpack_from(record, 36)
+    (flags,) = _INT.unpack_from(record, SYSTEM_FLAGS_AT)
     return bool(flags & FLAG_TRANSACTION_ROLLBACK == FLAG_TRANSACTION_ROLLBACK)
 
 
@@ -49,6 +49,6 @@ def is_inner_batch(record: memoryview) -> bool:
 
 def store_time(record: memoryview) -> int:
     """Return the store time of a record in milliseconds."""
-    (flags,) = _INT.unpack_from(record, 36)
+    (flags,) = _INT.unpack_from(record, SYSTEM_FLAGS_AT)
     stored_ms: int = _LONG.unpack_from(record, STORE_TIME_AT[flags >> 4 & 3])[0]
     return stored_ms

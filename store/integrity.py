@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from understudy.format import light_queues
-from understudy.format.record import BODY_LENGTH_AT, HEAD
+from understudy.format.record import BODY_LENGTH_AT, CRC_MASK, HEAD
 from understudy.runtime.log import get_logger
 from understudy.runtime.os_failure import os_failure
 from understudy.runtime.signal import Signal
@@ -39,7 +39,6 @@ log = get_logger("store.integrity")
 
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
-_CRC_MASK = 0x7FFFFFFF
 #: A record is longer, so each cell holds the beginning of one record at most.
 _CELL_BYTES = 64
 #: Log files of which it is kept what was compared: a sixteenth of a percent of their size in memory.
@@ -81,7 +80,7 @@ def _usual_properties(
     properties_at = topic_at + len(queue.topic_field) + 2
     if body_length < 0 or properties_at > at + size:
         return None
-    if crc32(view[body_at:topic_at]) & _CRC_MASK != crc and body_length:
+    if crc32(view[body_at:topic_at]) & CRC_MASK != crc and body_length:
         return None
     tail_length: int = _SHORT.unpack_from(view, properties_at - 2)[0]
     if properties_at + tail_length != at + size or view[topic_at : properties_at - 2] != queue.topic_field:

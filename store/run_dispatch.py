@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from understudy.format.light_queues import NAMES
-from understudy.format.record import FLAG_TRANSACTION_PREPARED, MAGIC_V1
+from understudy.format.record import FLAG_HOSTS_V6, FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_PREPARED, MAGIC_V1
 from understudy.store.commit_log import CommitLog
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
@@ -21,7 +21,7 @@ from understudy.store.walk import parse
 #: Size, magic, queue id, queue offset, physical offset, system flags, store time and body length of a record whose
 #: hosts are IPv4.
 _HEAD = struct.Struct(">iI4xi4xqqi16xq20xi")
-_UNUSUAL_FLAGS = 0x3C
+_UNUSUAL_FLAGS = FLAG_TRANSACTION_MASK | FLAG_HOSTS_V6
 _SMALLEST_BYTES = _HEAD.size + 3
 _MASK = 0xFFFFFFFF
 

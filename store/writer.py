@@ -20,6 +20,7 @@ from understudy.format.record import (
     FLAG_TRANSACTION_PREPARED,
     FLAG_TRANSACTION_ROLLBACK,
     MAX_PROPERTIES_BYTES,
+    WITHOUT_HOSTS_V6,
     RecordError,
 )
 from understudy.runtime.log import get_logger
@@ -154,10 +155,9 @@ class Writer:
         end = body_at + body_length
         view[body_at:end] = body
         view[end : at + size] = topic_bytes + properties_length.to_bytes(2, "big") + properties
-        if head_length == 88:
-            sys_flag = sys_flag & ~0x30
-        else:
-            sys_flag = sys_flag & ~0x30 | self._store_flag | (FLAG_BORN_HOST_V6 if len(born_host) == 20 else 0)
+        sys_flag = sys_flag & WITHOUT_HOSTS_V6
+        if head_length != 88:
+            sys_flag |= self._store_flag | (FLAG_BORN_HOST_V6 if len(born_host) == 20 else 0)
         fixed.pack_into(
             view,
             at,

@@ -12,6 +12,7 @@ from bench.load.servers import BROKER_NAME, Server, group_name, make_topic, topi
 from bench.load.wire import TIMEOUT_S, Peer, send_request
 from understudy.broker.topics import QUEUE_LIMIT
 from understudy.format.batch import encode_batch
+from understudy.format.pull_flags import SUBSCRIPTION
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 
@@ -248,7 +249,12 @@ def first_reads(server: Server) -> None:
             offset = 0
             while offset < count:
                 ext = {"consumerGroup": "first", "topic": topic, "queueId": "0", "queueOffset": str(offset)}
-                ext |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+                ext |= {
+                    "maxMsgNums": "32",
+                    "sysFlag": str(SUBSCRIPTION),
+                    "commitOffset": "0",
+                    "suspendTimeoutMillis": "0",
+                }
                 ext |= {"subscription": "*", "subVersion": "0", "expressionType": "TAG"}
                 answer = peer.ask(RequestCode.PULL_MESSAGE, ext)
                 if answer.code:

@@ -16,6 +16,7 @@ from understudy.broker.logical.forwards import Forwards
 from understudy.broker.logical.reading import READ_CODES, Found, Piece, leader_chain, read_logically, undecided
 from understudy.broker.node import Node
 from understudy.broker.queue_mappings import QueueMappings
+from understudy.format.pull_flags import COMMIT_OFFSET, SUSPEND
 from understudy.format.static_topics import item_of
 from understudy.remoting import json_header
 from understudy.remoting.codes import ResponseCode
@@ -26,7 +27,6 @@ from understudy.remoting.fields import optional_int, required_int
 from understudy.remoting.frame import Buffer, buffers_of, framed
 from understudy.runtime.signal import Signal
 
-COMMIT_OFFSET, SUSPEND = 1, 2
 AT_END_SECONDS = 1.0
 """How long a pull waits at the end of another group's piece until it is decided where the next one begins."""
 _FRAME_HEAD_BYTES = 8

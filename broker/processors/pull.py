@@ -30,6 +30,7 @@ from understudy.broker.property_filter import PropertyFilter
 from understudy.broker.replicated.offsets import ReplicatedOffsets
 from understudy.broker.statistics import BrokerStatistics
 from understudy.format import names
+from understudy.format.pull_flags import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, held_bytes
 from understudy.remoting.connection import Connection
@@ -40,7 +41,6 @@ from understudy.remoting.server import RemotingServer
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
 
-COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER, LITE = 1, 2, 4, 8, 16
 PULL_MAX_BYTES = 128 << 20
 """The reference's cap of one answer; the store's own bounds are far below it."""
 

@@ -20,6 +20,7 @@ from understudy.container.escape.neighbour import Found, Prepared, first_record
 from understudy.container.escape.parts import EscapeParts
 from understudy.format import names
 from understudy.format.properties import format_properties, parse_properties
+from understudy.format.pull_flags import SUBSCRIPTION
 from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, decode_offset_message_id
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
@@ -115,7 +116,7 @@ class RemoteNeighbour:
             "queueId": str(queue_id),
             "queueOffset": str(offset),
             "maxMsgNums": "1",
-            "sysFlag": "4",
+            "sysFlag": str(SUBSCRIPTION),
             "commitOffset": "0",
             "suspendTimeoutMillis": "0",
             "subscription": "*",

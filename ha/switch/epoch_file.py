@@ -15,6 +15,7 @@ from __future__ import annotations
 import zlib
 from functools import partial
 
+from understudy.format.record import CRC_MASK
 from understudy.ha.switch.epochs import EpochEntry, EpochError, Epochs
 from understudy.runtime.disk import Disk
 from understudy.runtime.durable import write_durably
@@ -25,7 +26,6 @@ log = get_logger("ha.epochs")
 FILE_NAME = "epochFileCheckpoint"
 """Below ``storePathRootDir``, unless ``storePathEpochFile`` says otherwise."""
 BACKUP = ".bak"
-_CRC_MASK = 0x7FFFFFFF
 _NUMBER_MAX = (1 << 63) - 1
 
 
@@ -36,7 +36,7 @@ class EpochFileError(Exception):
 def to_text(epochs: Epochs) -> bytes:
     """Return the content of the file."""
     lines = "".join(f"{entry.epoch}-{entry.start}\n" for entry in epochs).encode()
-    return b"%d\n%d\n%s" % (len(epochs.entries), zlib.crc32(lines) & _CRC_MASK, lines)
+    return b"%d\n%d\n%s" % (len(epochs.entries), zlib.crc32(lines) & CRC_MASK, lines)
 
 
 def from_text(text: bytes) -> Epochs:
@@ -53,7 +53,7 @@ def from_text(text: bytes) -> Epochs:
     if len(rows) != count:
         raise EpochError(f"line 1 promises {count} entries, {len(rows)} follow")
     body = "".join(row + "\n" for row in rows).encode()
-    if checksum and checksum != zlib.crc32(body) & _CRC_MASK:
+    if checksum and checksum != zlib.crc32(body) & CRC_MASK:
         raise EpochError("the checksum in line 2 is not that of the entries")
     entries = []
     for number, row in enumerate(rows, 3):

@@ -11,6 +11,7 @@ from understudy.mqclient.errors import ClientError
 from understudy.mqclient.route import BrokerAddresses
 from understudy.mqclient.session import Session, json_body
 from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.runtime.properties import ConfigError, format_properties, parse_properties
 
 ORDER_CONFIG_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
@@ -147,12 +148,12 @@ async def finish_pre_online(session: Session, address: str) -> None:
 
 async def broker_config(session: Session, address: str) -> dict[str, str]:
     """Return the configuration of the broker or container at *address*."""
-    return parse_properties((await session.call(address, RequestCode.GET_BROKER_CONFIG)).body)
+    return settings_of((await session.call(address, RequestCode.GET_BROKER_CONFIG)).body, address)
 
 
 async def update_broker_config(session: Session, address: str, values: dict[str, str]) -> None:
     """Change configuration values of the broker or container at *address*."""
-    await session.call(address, RequestCode.UPDATE_BROKER_CONFIG, body=format_properties(values))
+    await session.call(address, RequestCode.UPDATE_BROKER_CONFIG, body=format_properties(values).encode())
 
 
 async def add_broker(session: Session, container: str, config_path: str) -> None:
@@ -211,12 +212,12 @@ async def all_topics(session: Session) -> list[str]:
 
 async def name_server_config(session: Session, address: str) -> dict[str, str]:
     """Return the configuration of the name server at *address*."""
-    return parse_properties((await session.call(address, RequestCode.GET_NAMESRV_CONFIG)).body)
+    return settings_of((await session.call(address, RequestCode.GET_NAMESRV_CONFIG)).body, address)
 
 
 async def update_name_server_config(session: Session, address: str, values: dict[str, str]) -> None:
     """Change configuration values of the name server at *address*."""
-    await session.call(address, RequestCode.UPDATE_NAMESRV_CONFIG, body=format_properties(values))
+    await session.call(address, RequestCode.UPDATE_NAMESRV_CONFIG, body=format_properties(values).encode())
 
 
 async def wipe_write_permission(session: Session, address: str, broker_name: str) -> int:
@@ -288,19 +289,20 @@ def name_servers(session: Session) -> list[str]:
     return addresses
 
 
-def parse_properties(body: bytes) -> dict[str, str]:
-    """Return the values in ``key=value`` lines."""
-    values = {}
-    for line in body.decode(errors="replace").splitlines():
-        name, separator, value = line.partition("=")
-        if separator and not name.lstrip().startswith("#"):
-            values[name.strip()] = value.strip()
-    return values
+def settings_of(body: bytes, source: str) -> dict[str, str]:
+    """Return the settings that a server answers.
 
+    Args:
+        body: of the answer.
+        source: the server.
 
-def format_properties(values: dict[str, str]) -> bytes:
-    """Return ``key=value`` lines."""
-    return "".join(f"{name}={value}\n" for name, value in values.items()).encode()
+    Raises:
+        ClientError: they cannot be read.
+    """
+    try:
+        return parse_properties(body.decode(errors="replace"), source)
+    except ConfigError as error:
+        raise ClientError(str(error)) from None
 
 
 def unique(addresses: Iterable[str]) -> list[str]:

@@ -46,7 +46,6 @@ ALLOWED = {
     "understudy.testkit.pytest_plugin:pytest_addoption": "pytest calls it",
     "understudy.testkit.sim.mutations:in_copy": "named in the program that another process is given",
     # what a running server says of itself, without a door of its own
-    "understudy.broker.member_view:State.answered_at": "when the name servers answered last",
     "understudy.controller.raft.links:LinkCounters.rejected_connections": "who was turned away",
     "understudy.store.message_store:MessageStore.writable": "whether appends are taken",
     "understudy.store.timer_files:Opened.anew": "whether the timer log began anew",
