@@ -352,7 +352,7 @@ class Index:
         Returns:
             What removes each of them from the disk. Blocking; raises ``OSError``.
         """
-        removals = []
+        removals = list[Callable[[], None]]()
         while len(self.files) > 1 and self.files[0].end_offset < log_min:
             path = self.files.pop(0).path
             self.dirty_paths.discard(path)
