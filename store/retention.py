@@ -149,12 +149,13 @@ class Retention:
         """
         core = self._core
         reserved_ms = core.config.file_reserved_time_hours * _HOUR_MS
-        deleted, needed = 0, core.compacted.needed_from()
+        deleted = 0
         while deleted < core.config.delete_file_batch_max and len(core.segments.items) > 1:
             oldest = core.segments.items[0]
             # What may not be shown to readers yet, or is not durable, is not old.
             if oldest.end > min(core.dispatched, core.show_limit()) or oldest.end > core.flushed:
                 break
+            needed = core.compacted.needed_from()
             if needed is not None and oldest.end > needed:
                 break  # its messages are to be copied into compaction logs first
             try:
