@@ -192,11 +192,12 @@ def running(*servers: ServerProcess) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class PeerCluster:
-    """A name server and brokers, as a client sees them."""
+    """A name server and brokers, as a client sees them; and a name server that answers everybody, where one does."""
 
     namesrv: str
     brokers: dict[str, str]
     servers: dict[str, ServerProcess]
+    open_namesrv: str = ""
 
 
 @contextlib.contextmanager

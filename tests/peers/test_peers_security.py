@@ -45,7 +45,7 @@ RULES = {
 def closed_cluster(port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeerCluster]:
     """A name server and a broker that ask for signatures, and a user who may send and read topics of smoke tests.
 
-    The broker registers with a second name server, too, :data:`OPEN` of the cluster, which answers everybody, as all of
+    The broker registers with a second name server, too, the open one, which answers everybody, as all of
     the reference do: so clients without a key come as far as the broker.
     """
     folder = tmp_path_factory.mktemp("closed")
@@ -65,7 +65,7 @@ def closed_cluster(port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFac
     broker = f"127.0.0.1:{port}"
     with peer_processes.running(*servers.values()):
         trio.run(make_user, addresses, broker)
-        yield PeerCluster(addresses[0], {"broker-a": broker, OPEN: addresses[1]}, servers)
+        yield PeerCluster(addresses[0], {"broker-a": broker}, servers, addresses[1])
 
 
 async def make_user(
@@ -108,7 +108,7 @@ def test_clients_with_an_access_key_work_and_others_do_not(
 ) -> None:
     # given the C++, the JavaScript and the Go client, each with the user's key and without any; these others know from
     # an open name server where the broker is
-    unsigned, nobody = closed_cluster.brokers[OPEN], tmp_path / "nobody"
+    unsigned, nobody = closed_cluster.open_namesrv, tmp_path / "nobody"
     nobody.mkdir()
     cpp = [str(place_of_peer("cpp")), str(HERE / "smoke_cpp.py"), closed_cluster.namesrv, "SmokeCpp", "GID_cpp", "5"]
     modules = str(place_of_peer("node"))
@@ -149,7 +149,7 @@ def test_a_java_client_with_an_access_key_works_and_one_without_is_refused(
 ) -> None:
     # given the Java client with the user's key, and without any at either name server
     command = ["java", "-cp", f"{java_home}/lib/*", str(HERE / "SmokeSigned.java")]
-    places = {"signed": closed_cluster.namesrv, "closed": closed_cluster.namesrv, OPEN: closed_cluster.brokers[OPEN]}
+    places = {"signed": closed_cluster.namesrv, "closed": closed_cluster.namesrv, OPEN: closed_cluster.open_namesrv}
     found = {
         name: play([*command, namesrv, "broker-a", "SmokeJava", "5"], **(CLIENT if name == "signed" else {}))
         for name, namesrv in places.items()
