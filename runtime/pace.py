@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import trio
 
@@ -16,14 +16,24 @@ T = TypeVar("T")
 PIECE_SECONDS = 0.002
 
 
+class _Kept(Generic[T]):
+    """Steps that are gone through with ``for``; :attr:`result` is what they return at their end."""
+
+    result: T
+
+    def __init__(self, steps: Generator[None, None, T]) -> None:
+        self._steps = steps
+
+    def __iter__(self) -> Generator[None, None, None]:
+        self.result = yield from self._steps
+
+
 def run_steps(steps: Generator[None, None, T]) -> T:
     """Run *steps* to their end in one go, and return what they return."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+    kept = _Kept(steps)
+    for _ in kept:
+        pass
+    return kept.result
 
 
 async def run_beside(clock: Clock, steps: Generator[None, None, T]) -> T:
@@ -31,16 +41,12 @@ async def run_beside(clock: Clock, steps: Generator[None, None, T]) -> T:
 
     For what runs by itself, with nobody waiting for it; see :class:`Pace` for what somebody asked for.
     """
-    until = clock.monotonic() + PIECE_SECONDS
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+    kept, until = _Kept(steps), clock.monotonic() + PIECE_SECONDS
+    for _ in kept:
         if clock.monotonic() >= until:
             await trio.lowlevel.checkpoint()
             until = clock.monotonic() + PIECE_SECONDS
+    return kept.result
 
 
 class Shared(Protocol):
@@ -88,13 +94,10 @@ class Pace:
 
     async def run(self, steps: Generator[None, None, T]) -> T:
         """Run *steps* to their end, with a breath between two of them, and return what they return."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                result: T = end.value
-                return result
+        kept = _Kept(steps)
+        for _ in kept:
             await self.breathe()
+        return kept.result
 
     def _held(self) -> bool:
         """Whether the turn is ours; not when :meth:`breathe` was cancelled while it waited."""
