@@ -21,6 +21,7 @@ from understudy.controller import server as controller_server
 from understudy.controller.configuration import read_config
 from understudy.controller.embed import open_controller
 from understudy.controller.server import Controller
+from understudy.format.record import Record, decode_records
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
 from understudy.programs import mqbroker, mqbrokercontainer, mqcontroller, mqnamesrv, mqproxy
@@ -242,6 +243,12 @@ async def with_bob(root: Caller, *rules: tuple[str, str]) -> Caller:
         entry = {"resource": resource, "actions": actions.split(), "decision": "Allow"}
         await root.done(3006, {"subject": "User:bob"}, {"subject": "User:bob", "policies": [{"entries": [entry]}]})
     return root.by(BOB)
+
+
+def stored(broker: Broker, topic: str) -> list[Record]:
+    """Return the first messages of the first queue of *topic*."""
+    found = broker.store.get(topic, 0, 0, 32, 1 << 20)
+    return [record for part in found.parts for record in decode_records(part)]
 
 
 def framed(header: bytes) -> bytes:

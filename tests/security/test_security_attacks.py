@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -24,11 +23,11 @@ from security_programs import (
     Caller,
     start_broker,
     started,
+    stored,
     with_bob,
 )
 
-from understudy.broker.broker import Broker
-from understudy.format.record import Record, decode_records, offset_message_id
+from understudy.format.record import offset_message_id
 from understudy.mqclient.heartbeat import heartbeat_body
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
@@ -47,17 +46,6 @@ from understudy.testkit.waiting import until
 
 UNCHECKED = (21, 25, 26, 28, 43, 45, 46, 61, 201, 324, 325, 361, 400, 401, 200151)
 """Requests that the reference lets pass for everybody who signs."""
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[RemotingClient]:
-    async with open_client(real_world()) as made:
-        yield made
-
-
-def stored(broker: Broker, topic: str) -> list[Record]:
-    found = broker.store.get(topic, 0, 0, 32, 1 << 20)
-    return [record for part in found.parts for record in decode_records(part)]
 
 
 async def test_configuration_read_and_changed_by_a_user_without_a_policy(

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import attrs
 import pytest
 import trio
-from security_programs import INNER, ROOT, SEND, Caller, start_broker, with_bob
+from security_programs import INNER, ROOT, SEND, Caller, start_broker, stored, with_bob
 
 from understudy.broker.broker import Broker
 from understudy.format.batch import encode_batch
 from understudy.format.properties import format_properties
 from understudy.format.recall_handle import decode_handle, encode_handle
-from understudy.format.record import decode_records
-from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.client import RemotingClient
 from understudy.runtime.world import real_world
 from understudy.testkit.waiting import until
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[RemotingClient]:
-    async with open_client(real_world()) as made:
-        yield made
-
-
-def stored(broker: Broker, topic: str) -> list[str]:
-    found = broker.store.get(topic, 0, 0, 32, 1 << 20)
-    return [json.loads(record.body) for part in found.parts for record in decode_records(part)]
+def stored_texts(broker: Broker, topic: str) -> list[str]:
+    return [json.loads(record.body) for record in stored(broker, topic)]
 
 
 @pytest.mark.parametrize("with_topic", ["false", "true"])
@@ -66,9 +57,9 @@ async def test_recall_of_a_message_of_another_topic(
     # then only his own is gone
     expected = {"secrets": ["first", "secrets a", "secrets b"], "orders": ["first", "orders a"]}
     for topic, bodies in expected.items():
-        await until(lambda: len(stored(broker, topic)) >= len(bodies))  # noqa: B023 - called before the next turn
+        await until(lambda: len(stored_texts(broker, topic)) >= len(bodies))  # noqa: B023 - called before the next turn
     await until(lambda: broker.timer.waiting == 0)
-    assert expected == {topic: stored(broker, topic) for topic in expected}
+    assert expected == {topic: stored_texts(broker, topic) for topic in expected}
     nursery.cancel_scope.cancel()
 
 
@@ -103,10 +94,10 @@ async def test_messages_for_topics_that_only_brokers_write_to(
                 answer = await bob.ask(code, ext, body)
                 assert 16 == answer.code, (topic, code)
                 assert "User:bob has no permission to access Cluster:DefaultCluster" in (answer.remark or "")
-    await until(lambda: stored(broker, "secrets"))
-    assert ["secret"] == stored(broker, "secrets")
+    await until(lambda: stored_texts(broker, "secrets"))
+    assert ["secret"] == stored_texts(broker, "secrets")
     # while a broker's own user may, as a slave that acts hands on what waits
     wish = place | {"UNIQ_KEY": "d"}
     await root.by(INNER).done(310, {**SEND, "b": "rmq_sys_wheel_timer", "i": format_properties(wish)}, "escaped")
-    await until(lambda: len(stored(broker, "secrets")) == 2)
+    await until(lambda: len(stored_texts(broker, "secrets")) == 2)
     nursery.cancel_scope.cancel()

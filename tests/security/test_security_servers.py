@@ -6,7 +6,6 @@ import json
 import os
 import random
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import attrs
@@ -42,12 +41,6 @@ from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import eventually, until
 
 DATA = Path(__file__).parent.parent / "data" / "security"
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[RemotingClient]:
-    async with open_client(real_world()) as made:
-        yield made
 
 
 async def known(caller: Caller, topic: str) -> bool:
