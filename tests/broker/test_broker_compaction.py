@@ -46,6 +46,14 @@ async def compact(rig: Rig) -> None:
     await rig.broker.store._compaction.compact()
 
 
+async def compacted(rig: Rig) -> None:
+    """Make a compacted topic of three keys, each of which was sent twenty times."""
+    await make_topic(rig)
+    for number in range(60):
+        send(rig, f"k{number % 3}", b"v%d" % number)
+    await compact(rig)
+
+
 async def test_the_last_message_of_each_key_is_kept(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path), KEYS) as rig:
         assert (await make_topic(rig)).code == 0
@@ -116,10 +124,7 @@ async def test_a_parked_pull_is_answered_at_once(tmp_path: Path) -> None:
 
 async def test_pops_get_what_is_left_and_it_can_be_acknowledged(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path), KEYS) as rig:
-        await make_topic(rig)
-        for number in range(60):
-            send(rig, f"k{number % 3}", b"v%d" % number)
-        await compact(rig)
+        await compacted(rig)
         left = sorted(read(rig))
         header = {"consumerGroup": "pg", "topic": TOPIC, "queueId": "0", "maxMsgNums": "32", "invisibleTime": "60000"}
         more = {"pollTime": "0", "bornTime": "0", "initMode": "0", "exp": "*", "expType": "TAG", "order": "false"}
@@ -183,10 +188,7 @@ async def test_what_was_compacted_outlives_the_loss_of_the_table_of_topics(
 ) -> None:
     # given a topic of which only some messages are left, and a table of topics that is lost with its copy
     async with open_rig(str(tmp_path), KEYS) as rig:
-        await make_topic(rig)
-        for number in range(60):
-            send(rig, f"k{number % 3}", b"v%d" % number)
-        await compact(rig)
+        await compacted(rig)
         left = read(rig)
     assert "compaction logs" not in caplog.text
     (tmp_path / "config" / "topics.json").write_text("{}")
@@ -212,10 +214,7 @@ async def test_what_was_compacted_outlives_the_loss_of_the_table_of_topics(
 
 async def test_a_failed_message_comes_again_wherever_it_was_read(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path), KEYS) as rig:
-        await make_topic(rig)
-        for number in range(60):
-            send(rig, f"k{number % 3}", b"v%d" % number)
-        await compact(rig)
+        await compacted(rig)
         send(rig, "k0", b"v60")
         records = decode_records(rig.pull(TOPIC, 0, 0).body) + decode_records(rig.pull(TOPIC, 0, 60).body)
         assert records[0].queue_offset > 40
@@ -244,10 +243,7 @@ def _header(offset: int) -> dict[str, str]:
 
 async def test_a_file_of_its_log_can_be_printed_while_the_broker_runs(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path), KEYS) as rig:
-        await make_topic(rig)
-        for number in range(60):
-            send(rig, f"k{number % 3}", b"v%d" % number)
-        await compact(rig)
+        await compacted(rig)
         printed = []
         for file in sorted((tmp_path / "compaction" / "compactionLog" / TOPIC / "0").glob("0*")):
             command, stream = load_commands()["dumpCompactionLog"], io.StringIO()
