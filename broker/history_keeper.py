@@ -124,7 +124,8 @@ class HistoryKeeper:
         Raises:
             OSError: what counts again could not be saved.
         """
-        start = self._store.max_physical_offset if self.open else self.value.lives[-1].start
+        began = not self.open and self.value.lives
+        start = self.value.lives[-1].start if began else self._store.max_physical_offset
         self._tables.offsets.table.doubts.learn_ends(
             lambda topic, queue_id: self._store.queue_offset_at(topic, queue_id, start)
         )

@@ -35,7 +35,7 @@ class RawLog:
     def read(self, connection: Connection, command: Command) -> Command:
         """Return the bytes from ``offset`` on, at most to the end of their file, none from the end on.
 
-        The header says where the log ends, and which history it has.
+        The header says where the log begins and ends, and which history it has.
         """
         offset, store = required_int(command, "offset"), self._store
         if store.hole is not None:
@@ -44,5 +44,5 @@ class RawLog:
         if offset < first:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"offset {offset} is before this log, from {first} on")
         body = bytes(store.slice(offset, MOST_BYTES)) if offset < end else b""
-        ext = {"maxOffset": str(end), LOG_HISTORY: self._history.value.to_text()}
+        ext = {"minOffset": str(first), "maxOffset": str(end), LOG_HISTORY: self._history.value.to_text()}
         return response(command, ext=ext, body=body)

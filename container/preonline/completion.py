@@ -1,10 +1,14 @@
-"""A master takes back the end of its log, which it lost with the power, from its slaves; :mod:`lost_end` decides.
+"""A broker that comes back takes the end of its log, as far as it lacks it, from slaves; :mod:`lost_end` decides.
 
-It takes no sends until every slave that answers was asked, in no life of its process: what it stored itself would stand
-where the slaves have other messages. Slaves that copy meanwhile get nothing of what comes before all of it is durable.
-When it dies in the middle, what has come is part of its log, and the next start asks for the rest.
+A master may have lost it with the power. It takes no sends until every slave that answers was asked, in no life of its
+process: what it stored itself would stand where the slaves have other messages. Slaves that copy meanwhile get nothing
+of what comes before all of it is durable. When it dies in the middle, what has come is part of its log, and the next
+start asks for the rest. The reference goes on without: its slaves are longer than it for ever.
 
-The reference goes on without: its slaves are longer than it for ever.
+A slave may have been away while its master died. It will act in the place of the slave that does until now, and there
+is no master to copy from: without the rest nobody would find what was stored meanwhile, and what was popped of it would
+go out again. That one acts until the rest has come, so there is no hurry; a master that comes gives the log as always.
+In the reference it acts with what it has.
 """
 
 from __future__ import annotations
@@ -24,7 +28,9 @@ from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.holes import fill_holes, read_log
 from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, longest_first
 from understudy.ha.continuity import MismatchError
+from understudy.ha.following import HaState
 from understudy.ha.overlap import end_of
+from understudy.ha.replicas import transfer_start
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 
@@ -40,33 +46,35 @@ class Completion:
         taken_bytes: how many bytes of the log came back.
         why_not: why what it has beyond them did not, ``""`` when there is nothing more.
         silent: it does not answer, or cannot be understood; it may be asked again.
+        more: there was no time for all that it has.
     """
 
     member: Member
     taken_bytes: int
     why_not: str = ""
     silent: bool = False
+    more: bool = False
 
 
 async def complete_log(broker: Broker, member: Member, others: Sequence[Member], until: float) -> list[Completion]:
-    """Take back the end of the log of *broker* as far as slaves have it; without effect when nothing can be missing.
+    """Take the end of the log of *broker* as far as slaves have it; without effect when nothing can be missing.
 
     Of those that do not answer, one does not keep another one from giving, for time is short.
 
     Args:
-        broker: a master that comes back.
+        broker: it comes back.
         member: a slave whose turn it is.
         others: slaves whose turn comes later; who has most is asked first, if it answers.
-        until: monotonic seconds when the master goes on with what it has.
+        until: monotonic seconds when it goes on with what it has.
 
     Returns:
-        What came of each slave that has more than the master, or is silent.
+        What came of each slave that has more, or is silent.
 
     Raises:
         OSError: our disk refused; what came before stays.
     """
     store = broker.store
-    if not broker.history.open:
+    if not (broker.role.is_slave or broker.history.open):
         return []
     reaches, found = list[Reach](), list[Completion]()
     for each in (member, *others):
@@ -84,42 +92,50 @@ async def complete_log(broker: Broker, member: Member, others: Sequence[Member],
 async def _ask(broker: Broker, reach: Reach, until: float) -> Completion:
     """Take back what one slave has beyond our log."""
     store, begin, silent = broker.store, broker.store.max_physical_offset, False
+    giver = _Giver(broker, reach.member)
     try:
         await fill_holes(broker, reach.member)
-        why_not = await _take(broker, reach.member, until)
+        why_not = await _take(broker, giver, until)
     except (RemotingError, ValueError) as error:
         why_not, silent = str(error), True
     end = store.max_physical_offset
     if end > begin:
-        log.warning("the end of the log came back", slave=reach.member, begin=begin, end=end)
-    if why_not and not silent:
+        tell = log.info if giver.more else log.warning
+        tell("the end of the log came from a slave", slave=reach.member, begin=begin, end=end, its_end=reach.end)
+    if why_not and not silent and not (giver.more and broker.role.is_slave):
         log.error(
-            "this master's log ends before that of a slave, which cannot give what is missing",
+            "this broker's log ends before that of a slave, which cannot give what is missing",
             slave=reach.member,
             own_end=end,
             slave_end=reach.end,
             why=why_not,
         )
-    return Completion(reach.member, end - begin, why_not, silent)
+    return Completion(reach.member, end - begin, why_not, silent, giver.more)
 
 
-async def _take(broker: Broker, member: Member, until: float) -> str:
-    """Append what the log of *member* has beyond ours; return why something of it is left, ``""`` when nothing is."""
+async def _take(broker: Broker, giver: _Giver, until: float) -> str:
+    """Append what *giver* has beyond our log; return why something of it is left, ``""`` when nothing is."""
     store, serving, begin = broker.store, broker.replication.master, broker.store.max_physical_offset
     if serving is not None:
         serving.withhold(begin if store.hole is None else min(begin, store.hole))
-    giver = _Giver(broker, member)
     try:
         try:
             return await giver.give(until)
         except (RefusedError, MismatchError) as error:
             return str(error)
         finally:
-            store.drop_incomplete()  # a slave asks for the rest of its last record anew
+            if not (_copies(broker) or (giver.more and broker.role.is_slave)):
+                store.drop_incomplete()  # a slave asks for the rest of its last record anew
             if store.max_physical_offset > begin:
                 await _settle(broker, giver.history)
     finally:
         broker.replication.withhold(hole=True)
+
+
+def _copies(broker: Broker) -> bool:
+    """Whether a master gives *broker* its log: there is one writer."""
+    slave = broker.replication.slave
+    return slave is not None and slave.state in (HaState.HANDSHAKE, HaState.TRANSFER)
 
 
 async def _settle(broker: Broker, theirs: LogHistory) -> None:
@@ -130,7 +146,10 @@ async def _settle(broker: Broker, theirs: LogHistory) -> None:
     store = broker.store
     with trio.CancelScope(shield=True):
         if not await store.flush():
-            raise OSError("what came back could not be made durable")
+            raise OSError("what came from a slave could not be made durable")
+        if broker.role.is_slave:  # it takes the tables of who gave the log
+            await broker.history.continued_by(theirs)
+            return
         rows = rows_of_log(store.queues(), broker.topics.rows, LoggedBatches(store))
         broker.topics.take(rows, None, delete=False, overwrite=False)
         await broker.history.continued_by(theirs)
@@ -142,12 +161,14 @@ class _Giver:
 
     Attributes:
         history: of its log.
+        more: there was no time for all.
     """
 
     def __init__(self, broker: Broker, member: Member) -> None:
         self._broker = broker
         self._member = member
         self.history = LogHistory()
+        self.more = False
 
     async def give(self, until: float) -> str:
         """Append what it has beyond the log of the broker; return why something is left.
@@ -160,16 +181,38 @@ class _Giver:
         intact_from = 0 if store.hole is None else store.intact_from()
         overlap = None if empty else end_of(store, broker.options.store.mapped_file_size_commit_log, intact_from)
         if overlap is None and not empty:
-            return "this master's log is damaged at its end"
-        lost = LostEnd(begin, overlap)
+            return "this broker's log is damaged at its end"
+        if empty and broker.role.is_slave:
+            begin = await self._first(begin)
+        lost, own_end = LostEnd(begin, overlap), store.max_physical_offset
         while True:
             part, end, answer = await read_log(broker, self._member, lost.position)
             self.history = history_of(answer)
-            why_not = doubt(broker.history.value, begin, self.history, compared=overlap is not None)
+            why_not = doubt(
+                broker.history.value,
+                begin,
+                self.history,
+                compared=overlap is not None,
+                begins=empty and broker.role.is_slave,
+            )
             if why_not or not part:
                 return why_not
+            if _copies(broker) or store.max_physical_offset != own_end:
+                return "the master gives it"
             for frame in lost.take(part):
                 store.append_raw(frame.offset, frame.body)
-            if broker.world.clock.monotonic() >= until:
+            own_end = store.max_physical_offset
+            if broker.world.clock.monotonic() >= until and (own_end > begin or not broker.role.is_slave):
+                # A slave has got on at least, for it compares the end of its log anew each time.
+                self.more = lost.position < end
                 taken = lost.position - begin
-                return f"there was no time for more than {taken} of {end - begin} bytes" if lost.position < end else ""
+                return f"there was no time for more than {taken} of {end - begin} bytes" if self.more else ""
+
+    async def _first(self, begin: int) -> int:
+        """Return where an empty slave begins: where its master would have let it begin."""
+        broker = self._broker
+        _, end, answer = await read_log(broker, self._member, await end_of_log(broker, self._member))
+        first = answer.get("minOffset", "")
+        store = broker.options.store
+        file_bytes, whole = store.mapped_file_size_commit_log, store.ha_transfer_whole_log
+        return transfer_start(0, int(first) if first.isdecimal() else begin, end, file_bytes, whole_log=whole)

@@ -4,8 +4,8 @@ A master that comes back tells each living slave of its group where it is (906),
 takes over what the slave knows better, and asks who is alive once more: a slave that came meanwhile may act for it by
 now. One that lost the end of its log with the power first takes it back from the slave that has most of it. Only when
 no slave is left that was not asked it registers. A slave finds its master and begins to copy. Without a master it may
-be the one that acts from now on: then it tells the slave that acted until now, which stands back, and takes over what
-that one knows better. If it has copied nothing since it came back, the one that acted may be gone, and have told the
+be the one that acts from now on: then it takes what its log lacks from the slave that acted until now, tells that one,
+which stands back, and takes over what it knows better. If it has copied nothing since it came back, the one that acted may be gone, and have told the
 others alone: then it asks them all. Whoever finds nobody goes online at once.
 
 Who is alive is what **all** name servers show together, and whom this broker remembers of its former life. A name
@@ -41,7 +41,7 @@ class Phase(Enum):
 
     ASK_MEMBERS = "ask who is alive"
     LEARN = "take over what the slaves know already that are asked later"
-    COMPLETE_LOG = "take back what the end of the log has lost"
+    COMPLETE_LOG = "take what the end of the log lacks"
     ANNOUNCE = "tell a slave that its master, or the one that acts for it from now on, comes back"
     AWAIT_COPY = "wait until the slave copies the log"
     TAKE_OVER = "take over what the slave knows better"
@@ -137,6 +137,11 @@ class Done:
 
 
 @attrs.frozen
+class Unfinished:
+    """There is more of the log to take; meanwhile a master may have come."""
+
+
+@attrs.frozen
 class Failed:
     """It did not; why, for people."""
 
@@ -148,7 +153,7 @@ class Finish:
     """An operator wants the broker online now."""
 
 
-Event = Members | Done | Failed | Finish
+Event = Members | Done | Unfinished | Failed | Finish
 
 
 def begin(
@@ -203,6 +208,8 @@ def step(state: State, event: Event, now: float) -> State:
         return _members(attrs.evolve(state, asked_at=now), event.found)
     if state.phase is Phase.LEARN:
         return _next_slave(state)
+    if isinstance(event, Unfinished):
+        return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=())
     if state.phase is Phase.COMPLETE_LOG:
         return attrs.evolve(state, phase=Phase.ANNOUNCE)
     if state.phase is Phase.ANNOUNCE:
@@ -263,8 +270,7 @@ def _next_slave(state: State) -> State:
     if not state.waiting:
         return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None)
     first, *rest = state.waiting
-    phase = Phase.COMPLETE_LOG if state.own_id == MASTER_ID else Phase.ANNOUNCE
-    return attrs.evolve(state, phase=phase, target=first, waiting=tuple(rest))
+    return attrs.evolve(state, phase=Phase.COMPLETE_LOG, target=first, waiting=tuple(rest))
 
 
 def _failed(state: State, why: str, now: float) -> State:

@@ -8,6 +8,9 @@ logs must have a life in common, and the slave must not have slept through a lat
 
 Of several slaves the one that has most is asked first. What another one has beyond follows if it goes on in the same
 way.
+
+A slave that was away while its master died takes what it lacks in the same way. One that has nothing begins as it would
+at its master.
 """
 
 from __future__ import annotations
@@ -42,20 +45,22 @@ def longest_first(own_end: int, reaches: Iterable[Reach]) -> list[Reach]:
     return sorted(beyond, key=lambda reach: (-reach.end, reach.member))
 
 
-def doubt(own: LogHistory, own_end: int, theirs: LogHistory, *, compared: bool) -> str:
-    """Return why bytes of a slave may not follow a master's log, as far as histories tell; ``""`` when they may.
+def doubt(own: LogHistory, own_end: int, theirs: LogHistory, *, compared: bool, begins: bool = False) -> str:
+    """Return why bytes of a slave may not follow a broker's log, as far as histories tell; ``""`` when they may.
 
     Args:
-        own: history of the master's log.
+        own: history of the broker's log.
         own_end: where it ends (bytes).
         theirs: history of the slave's log.
         compared: bytes before *own_end* will be compared; they tell more than histories about what is before it.
+        begins: the broker is a slave and has nothing: without a history it is new.
     """
     parting = own.parting(theirs)
     if parting is None:
-        return "" if compared else "nothing of this master's log is left, and the slave's may be another one"
+        known = compared or (begins and not own.lives)
+        return "" if known else "nothing of this broker's log is left, and the slave's may be another one"
     if parting.own_goes_on and parting.at >= own_end:
-        return f"this master has had a life from {parting.at:.0f} on that the slave does not know"
+        return f"this broker has had a life from {parting.at:.0f} on that the slave does not know"
     if not compared and parting.at < own_end:
         return f"its log is another one from {parting.at:.0f} on"
     return ""

@@ -26,6 +26,7 @@ from understudy.container.preonline.handshake import (
     Members,
     Phase,
     State,
+    Unfinished,
 )
 from understudy.container.preonline.holes import fill_holes
 from understudy.container.preonline.report import Report, TakenOver
@@ -40,6 +41,8 @@ log = get_logger("container.preonline")
 
 COPY_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
+LOOK_SECONDS = 2.0
+"""How long a slave takes a log from another one before it looks again whether there is a master to copy."""
 REMIND_SECONDS = 2.0
 """How often a slave that waits for this broker is told so again: less than it waits after it was told last."""
 
@@ -190,10 +193,14 @@ class PreOnline:
 
     async def _complete_log(self, member: Member, others: tuple[Member, ...]) -> Event:
         event: Event = Done()
-        for each in await complete_log(self._broker, member, others, self.state.patient_until):
+        is_slave = self._broker.role.is_slave
+        until = self._clock.monotonic() + LOOK_SECONDS if is_slave else self.state.patient_until
+        for each in await complete_log(self._broker, member, others, until):
             self._incomplete[each.member] = each.why_not
             if each.silent and each.member == member:
                 event = Failed(each.why_not)
+            elif each.more and is_slave:
+                event = Unfinished()
             if each.taken_bytes:
                 self._note(TakenOver(each.member.broker_id, each.member.address, 0, {}, each.taken_bytes), each.member)
                 await keep(self._broker, self._report(None))
@@ -254,8 +261,7 @@ class PreOnline:
         broker, is_master = self._broker, not self._broker.role.is_slave
         if not is_master and not broker.slave_sync.synced:
             return Failed(f"the tables of the group are not copied from {member.address} yet")
-        if is_master:
-            await fill_holes(broker, member)
+        await fill_holes(broker, member)
         # What a slave has less of the log than another one, it may still get from the master.
         ahead = await self._ahead_bytes(member) if is_master else 0
         merged = await compare(broker, member)

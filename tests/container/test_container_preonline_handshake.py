@@ -17,6 +17,7 @@ from understudy.container.preonline.handshake import (
     Members,
     Phase,
     State,
+    Unfinished,
     begin,
     step,
 )
@@ -87,7 +88,7 @@ def test_a_slave_that_took_long_to_find_its_master_looks_whether_another_one_act
     assert after(state, members({0: "m:1", 2: "s2:1"}), now=13.0).phase is Phase.ONLINE
     # when it has been dropped, the slave that acts for it is asked first
     state = after(state, members({2: "s2:1"}), now=13.0)
-    assert (state.phase, state.target) == (Phase.ANNOUNCE, Member(2, "s2:1"))
+    assert (state.phase, state.target) == (Phase.COMPLETE_LOG, Member(2, "s2:1"))
     # and a master that has come at another address is asked, too
     assert after(state, Failed("away"), Done(), members({0: "m:2"}), now=14.0).phase is Phase.ASK_MASTER
 
@@ -106,12 +107,24 @@ def test_a_slave_that_will_act_takes_over_from_the_one_that_acted() -> None:
         seen.append((state.phase, state.target.broker_id))
         state = after(state, Done())
     # then that one stands back and is asked, the other one is not, for it copies from the first
-    assert seen == [(Phase.ANNOUNCE, 2), (Phase.TAKE_OVER, 2)]
+    assert seen == [(Phase.COMPLETE_LOG, 2), (Phase.ANNOUNCE, 2), (Phase.TAKE_OVER, 2)]
     assert after(state, found).phase is Phase.ONLINE
     # and when a master has come meanwhile, that is followed
     assert after(state, members({0: "m:1", 2: "s2:1"})).phase is Phase.ASK_MASTER
     # a slave with a larger id will not act
     assert after(State(2, "s2:1"), members({1: "s1:1"})).phase is Phase.ONLINE
+
+
+def test_a_slave_that_takes_a_long_log_looks_for_its_master_meanwhile() -> None:
+    # given a slave that has got a part of what the slave that acts has
+    state = after(SLAVE, members({2: "s2:1"}), Unfinished())
+    assert (state.phase, state.target) == (Phase.ASK_MEMBERS, None)
+    # then it goes on where it was, as often as need be, and tells that one when it has all
+    state = after(state, members({2: "s2:1"}), Unfinished(), members({2: "s2:1"}))
+    assert (state.phase, state.target) == (Phase.COMPLETE_LOG, Member(2, "s2:1"))
+    assert after(state, Done()).phase is Phase.ANNOUNCE
+    # and a master that has come gives the rest
+    assert after(state, Unfinished(), members({0: "m:1", 2: "s2:1"})).phase is Phase.ASK_MASTER
 
 
 def test_a_slave_that_is_outdated_asks_all_others_before_it_acts() -> None:
@@ -124,10 +137,11 @@ def test_a_slave_that_is_outdated_asks_all_others_before_it_acts() -> None:
         assert state.target is not None
         asked.append((state.phase, state.target.broker_id))
         state = after(state, Done())
-    assert asked == [(phase, broker_id) for broker_id in (2, 3) for phase in (Phase.ANNOUNCE, Phase.TAKE_OVER)]
+    phases = (Phase.COMPLETE_LOG, Phase.ANNOUNCE, Phase.TAKE_OVER)
+    assert asked == [(phase, broker_id) for broker_id in (2, 3) for phase in phases]
     # one that came meanwhile is asked, too, and a master that came is followed
     later = after(state, members({2: "s2:1", 3: "s3:1", 4: "s4:1"}))
-    assert (later.phase, later.target) == (Phase.ANNOUNCE, Member(4, "s4:1"))
+    assert (later.phase, later.target) == (Phase.COMPLETE_LOG, Member(4, "s4:1"))
     assert after(state, members({0: "m:1", 2: "s2:1"})).phase is Phase.ASK_MASTER
     assert after(state, found).phase is Phase.ONLINE
 
@@ -149,6 +163,7 @@ def test_a_slave_that_does_not_copy_in_time_is_asked_for_what_it_knows_all_the_s
 
 events = st.one_of(
     st.builds(Done),
+    st.builds(Unfinished),
     st.builds(Failed, st.just("why")),
     st.builds(
         Members,

@@ -6,7 +6,7 @@ from scenario_members import Broker, NameServer, Transcript
 
 from understudy.broker import lock_quorum
 from understudy.broker.absence import Moment
-from understudy.container.preonline.handshake import Member
+from understudy.container.preonline.handshake import MASTER_ID, Member
 from understudy.container.preonline.lost_end import Reach, longest_first
 
 
@@ -71,8 +71,9 @@ class Links(Transcript):
         self.note(f"queue {queue}: {verdict}, {len(grants)} of {len(self.brokers)} grant it, {quorum} must")
 
     def _complete_log(self, broker: Broker, members: tuple[Member, ...]) -> None:
-        answers = [(member, self._reachable(broker, member.address)) for member in members if broker.log_open]
+        takes = broker.log_open or broker.broker_id != MASTER_ID
+        answers = [(member, self._reachable(broker, member.address)) for member in members if takes]
         reaches = [Reach(member, other.log_end) for member, other in answers if other is not None]
         for reach in longest_first(broker.log_end, reaches)[:1]:
-            self.say(broker, f"takes back its log from {broker.log_end} to {reach.end} from {reach.member.broker_id}")
+            self.say(broker, f"takes its log from {broker.log_end} to {reach.end} from {reach.member.broker_id}")
             broker.log_end = reach.end
