@@ -5,8 +5,8 @@ takes over what the slave knows better, and asks who is alive once more: a slave
 now. One that lost the end of its log with the power first takes it back from the slave that has most of it. Only when
 no slave is left that was not asked it registers. A slave finds its master and begins to copy. Without a master it may
 be the one that acts from now on: then it takes what its log lacks from the slave that acted until now, tells that one,
-which stands back, and takes over what it knows better. If it has copied nothing since it came back, the one that acted may be gone, and have told the
-others alone: then it asks them all. Whoever finds nobody goes online at once.
+which stands back, and takes over what it knows better. If it has copied nothing since it came back, the one that acted
+may be gone, and have told the others alone: then it asks them all. Whoever finds nobody goes online at once.
 
 Who is alive is what **all** name servers show together, and whom this broker remembers of its former life. A name
 server that has just booted shows nobody, and is no proof of being alone: a remembered slave that no name server shows

@@ -1,4 +1,4 @@
-"""A slave that was away while its master died takes what its log lacks from the slave that acts, before it acts itself."""
+"""A slave that was away while its master died takes what its log lacks from the one that acts, before it acts."""
 
 from __future__ import annotations
 
