@@ -23,8 +23,7 @@ CALLED_BY_LIBRARIES = {"SyncObj", "JournalInterface", "H2Connection", "trio.abc.
 }
 """Bases outside the package, which call what their children override."""
 INERT_KEYS: Mapping[str, Mapping[str, str]] = {
-    "understudy.broker.broker_config": INERT,
-    "understudy.broker.message_store_config": INERT,
+    "understudy.broker.inert_settings": INERT,
     "understudy.container.config": _INERT,
     "understudy.controller.configuration": INERT_FOR_CONTROLLERS,
     "understudy.namesrv.config": INERT_FOR_NAME_SERVERS,
