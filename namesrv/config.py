@@ -29,6 +29,28 @@ class NamesrvConfig(NettyServerConfig):
 
     The ones with an effect: where to listen, where things are stored, how registrations and routes are treated, and
     ``server_channel_max_idle_time_seconds``. Times without a unit in their name are milliseconds, as in the reference.
+
+    Attributes:
+        config_black_list: keys, divided by ``;``, that nobody may change over the network, besides those that nobody
+            ever may.
+        config_store_path: the file that changes over the network are written to.
+        delete_topic_with_broker_registration: a registration takes away topics that it does not name; safe with
+            ``enableSingleTopicRegister=true`` alone.
+        enable_all_topic_list: answers who asks for all topics.
+        enable_controller_in_namesrv: runs a controller, too, by the keys of controllers in this file.
+        enable_topic_list: answers who asks for the topics of a cluster or of units.
+        kv_config_path: the file of key-value pairs, such as which topics are ordered; users are kept in ``users.json``
+            beside it.
+        need_wait_for_service: refuses routes for ``waitSecondsForService``, so that brokers can register before clients
+            ask.
+        notify_min_broker_id_changed: tells the members of a group at once that its smallest id came or left.
+        order_message_enable: routes tell which queues of an ordered topic are where, from the key-value pairs.
+        return_order_topic_config_to_broker: answers registrations with the list of ordered topics.
+        rocketmq_home: accepted, has no effect here: relative paths are looked for below ``$ROCKETMQ_HOME`` of the
+            environment.
+        support_acting_master: routes show the slave that acts in place of a master that is away, for reads.
+        un_register_broker_queue_capacity: brokers that wait to be signed off, at most; more are refused.
+        wait_seconds_for_service: with ``needWaitForService``: seconds from the start in which routes are refused.
     """
 
     client_request_thread_pool_nums: Count = 8

@@ -29,7 +29,24 @@ _OWN_HEADERS = re.compile("grpc-.*|te|content-type|user-agent|host|connection|tr
 
 
 class ExporterKeys(Protocol):
-    """The keys, as the settings of each server have them."""
+    """The keys, as the settings of each server have them.
+
+    Attributes:
+        metrics_exporter_type: where metrics go: DISABLE (0), OTLP_GRPC (1) pushes them, PROM (2) serves them, LOG (3)
+            logs them.
+        metrics_prom_exporter_host: PROM: the address to listen on; empty: all of the host.
+        metrics_prom_exporter_port: PROM: the port of ``GET /metrics``.
+        metrics_grpc_exporter_target: OTLP_GRPC: ``http://host:port`` or ``https://host:port`` of the collector; without
+            it nothing goes.
+        metrics_grpc_exporter_header: OTLP_GRPC: header fields of each push, ``name:value``, divided by commas; they may
+            be secret.
+        metric_grpc_exporter_time_out_in_mills: OTLP_GRPC: milliseconds that the collector has for each answer.
+        metric_grpc_exporter_interval_in_mills: OTLP_GRPC: milliseconds between pushes.
+        metric_logging_exporter_interval_in_mills: LOG: milliseconds between times at which metrics are logged.
+        metrics_label: labels added to each sample, ``name:value``, divided by commas.
+        metrics_in_delta: OTLP_GRPC: counters tell what came since the last push, not since the start.
+        metrics_otel_cardinality_limit: series of one metric, at most; those beyond are told together in one.
+    """
 
     @property
     def metrics_exporter_type(self) -> str: ...

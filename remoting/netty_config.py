@@ -25,6 +25,18 @@ class NettyServerConfig:
     """Keys of the listening side (NettyServerConfig.java of 5.4.0), with the reference's defaults.
 
     A field's key is its name in camel case.
+
+    Attributes:
+        admin_addresses: ours; only these addresses may administrate, others are answered 16 (no permission); without it
+            everybody may.
+        bind_address: the address of this host to listen on; ``0.0.0.0`` is all of them.
+        kept_for_peers_bytes: ours; bytes that peers have the whole process remember (locks, topics), at most.
+        listen_port: the port for clients, other servers and tools; 0 takes a free one.
+        server_channel_max_idle_time_seconds: seconds without a byte either way after which a connection is closed; 0:
+            never.
+        waiting_incoming_bytes: ours; bytes of requests that wait for their turn in the whole process, at most.
+        waiting_outgoing_bytes: ours; bytes of answers that peers of the whole process have not taken yet, at most.
+        waiting_parked_bytes: ours; bytes of pulls and pops that wait in the whole process, at most.
     """
 
     admin_addresses: AdminAddresses = None
