@@ -31,7 +31,21 @@ ALWAYS_BLACK = (
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)
 class BrokerContainerConfig:
-    """Keys of a container file that belong to the container itself."""
+    """Keys of a container file that belong to the container itself.
+
+    Attributes:
+        add_broker_folders: ours; folders, divided by ``:``, below which ``addBroker`` may name a file; else those of
+            known files.
+        broker_config_paths: files of the brokers to start, divided by ``:``.
+        config_black_list: keys, divided by ``;``, that nobody may change over the network, besides those that nobody
+            ever may.
+        fetch_name_srv_addr_by_dns_lookup: host names in ``namesrvAddr`` stand for all their machines.
+        namesrv_addr: name servers of all brokers of the container, whatever their files say; host:port, divided by
+            ``;``.
+        rocketmq_home: the folder below which relative paths of broker files are looked for, and whose ``conf``
+            ``addBroker`` may read.
+        update_namesrv_addr_interval: with ``fetchNameSrvAddrByDnsLookup``: milliseconds between look-ups.
+    """
 
     add_broker_folders: str | None = None
     broker_config_paths: str | None = None
