@@ -43,12 +43,45 @@ class ControllerConfig(NettyServerConfig):
 
     Numbers without a unit in their name are milliseconds.
 
-    Settings that the reference does not have: ``controllerLogFile`` (read at the start; default:
-    ``logs/controller.log`` below the store; ``off``: none), ``controllerRaftPeers`` (same form as
-    ``controllerDLegerPeers``; default: the same hosts, each port 10 000 higher, or as many times 10 000 lower as keep
-    it away from the ports of outgoing connections),
-    ``controllerRaftElectionMin``/``Max``, ``controllerRaftHeartbeat``, the three ``controllerRaftTls...`` files,
-    ``controllerRaftSecretFile``, ``controllerRaftOpenToAll`` and ``controllerUnknownBrokerGrace``.
+    Attributes:
+        config_black_list: keys, divided by ``;``, that nobody may change over the network, besides those that nobody
+            ever may.
+        config_store_path: the file that changes over the network are written to.
+        controller_d_leger_group: the name of the quorum, ``controller`` if empty; members of another name are refused.
+        controller_d_leger_peers: ``id-host:port`` of each member, divided by ``;``, where brokers and tools ask;
+            needed.
+        controller_d_leger_self_id: which of ``controllerDLegerPeers`` this member is; needed.
+        controller_log_file: ours; the controller's own log file; ``off``: none; else ``logs/controller.log`` below its
+            store.
+        controller_raft_election_max: ours; milliseconds of a leader's silence before an election, at most.
+        controller_raft_election_min: ours; milliseconds of a leader's silence before an election, at least; more than
+            three heartbeats.
+        controller_raft_heartbeat: ours; milliseconds between heartbeats of a leader that has nothing to say.
+        controller_raft_open_to_all: ours; members that prove nothing are taken from anywhere.
+        controller_raft_peers: ours; ``id-host:port`` where members talk to each other; else the same hosts, each port
+            10000 higher, or lower.
+        controller_raft_secret_file: ours; file of a secret, the same at all members; without it or TLS only this host's
+            are taken.
+        controller_raft_tls_authority: ours; file of whom to trust, for mutual TLS between members; all three files, or
+            none.
+        controller_raft_tls_certificate: ours; file of this member's certificate, which names its id.
+        controller_raft_tls_key: ours; file of the key of this member's certificate.
+        controller_request_thread_pool_queue_capacity: requests that wait, at most; more are refused as busy.
+        controller_store_path: the folder of the quorum's log.
+        controller_type: accepted, has no effect here: DLedger and jRaft are the same quorum.
+        controller_unknown_broker_grace: ours; milliseconds from the start in which a broker not heard yet is not taken
+            for dead.
+        elect_master_max_retry_count: how often an election that fails is tried before the next scan.
+        enable_elect_unclean_master: elects a replica outside of the sync-state set when none in it lives; messages may
+            be lost.
+        listen_port: accepted, has no effect here: ``controllerDLegerPeers`` says the port.
+        notify_broker_role_changed: brokers are told of a new master at once; else they learn it when they ask.
+        rocketmq_home: accepted, has no effect here: relative paths are looked for below ``$ROCKETMQ_HOME`` of the
+            environment.
+        scan_inactive_master_interval: milliseconds between scans for groups without a master, beside what a loss sets
+            off at once.
+        scan_not_active_broker_interval: milliseconds between scans for silent brokers, at most; each is noticed at its
+            own deadline anyway.
     """
 
     config_black_list: str = "configBlackList;configStorePath"
