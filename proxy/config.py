@@ -46,6 +46,57 @@ class ProxyConfig:
     """All settings with an effect; a field's key is its name in camel case. Times say their unit.
 
     Attributes:
+        rocketmq_cluster_name: the cluster whose brokers are asked about groups, local mode has its own; without such a
+            one the start is refused.
+        proxy_cluster_name: the label ``cluster`` of metrics.
+        proxy_name: the label ``node_id`` of metrics; else the host's name.
+        namesrv_addr: name servers of the cluster, host:port, divided by ``;``.
+        local_serve_addr: the address told to clients that do not say by which one they came; else the one that leads
+            outside.
+        use_endpoint_port_from_request: clients are told the port they asked for, as behind a balancer that maps ports.
+        tls_test_mode_enable: the proxy makes a certificate for itself; false needs ``tlsCertPath`` and ``tlsKeyPath``.
+        tls_key_path: with ``tlsTestModeEnable=false``: file of the certificate's key, PEM.
+        tls_cert_path: with ``tlsTestModeEnable=false``: file of the certificate, PEM.
+        tls_server_mode: ``permissive`` takes TLS and plain connections, ``enforcing`` TLS, ``disabled`` plain ones.
+        grpc_server_port: the port for gRPC clients.
+        proxy_mode: ``cluster``: alone, for all brokers; ``local``: in a broker's process, for its brokers.
+        grpc_max_inbound_message_size: bytes of one call's message, at most.
+        grpc_client_idle_time_mills: milliseconds without a call after which a connection is closed.
+        max_message_size: bytes of a body, at most; producers are told.
+        enable_message_body_empty_check: messages without a body are refused.
+        max_user_property_size: bytes of a message's own properties, tag and keys, at most.
+        user_property_max_num: own properties of a message, at most.
+        max_message_group_size: bytes that the name of a message group stays below.
+        default_invisible_time_mills: milliseconds for which a message is hidden at first that the proxy renews.
+        min_invisible_time_mills_for_recv: milliseconds for which a receive hides what is not renewed, at least.
+        max_invisible_time_mills: milliseconds for which a message may be hidden at a time, at most.
+        max_delay_time_mills: milliseconds ahead that a message may ask to be delivered, at most.
+        max_transaction_recovery_second: seconds that a half message may ask for, until its producer is asked about it,
+            at most.
+        enable_topic_message_type_check: topics take messages of their type only.
+        grpc_client_producer_max_attempts: told to producers: how often they try to send a message.
+        grpc_client_producer_backoff_initial_millis: told to producers: milliseconds before they try again first.
+        grpc_client_producer_backoff_max_millis: told to producers: milliseconds before they try again, at most.
+        grpc_client_producer_backoff_multiplier: told to producers: by what factor the wait grows with each try.
+        grpc_client_consumer_min_long_polling_timeout_millis: milliseconds that a receive waits for messages, at least.
+        grpc_client_consumer_max_long_polling_timeout_millis: milliseconds that a receive waits for messages, at most;
+            consumers are told.
+        grpc_client_consumer_long_polling_batch_size: told to consumers: messages to ask for in one receive.
+        enable_proxy_auto_renew: what a push consumer works on stays hidden as long as it lives.
+        renew_ahead_time_millis: milliseconds before a message would come again at which it is renewed.
+        renew_schedule_period_millis: milliseconds between looks for messages that are to be renewed.
+        renew_max_time_millis: milliseconds for which a message is renewed; then it comes again as its group retries.
+        max_renew_retry_times: how often a renewal that fails is tried again.
+        invisible_time_millis_when_clear: milliseconds until a message comes again whose client is gone.
+        topic_route_service_cache_expired_seconds: seconds without use after which routes, types and groups are
+            forgotten.
+        topic_route_service_cache_refresh_seconds: seconds after which routes, types and groups are asked for again,
+            while the old ones serve.
+        topic_route_service_cache_max_num: routes, types and groups that are remembered, at most of each.
+        remoting_access_addr: the address that remoting clients are told; else ``localServeAddr``.
+        remoting_listen_port: the port for remoting clients, which takes gRPC clients, too; 0: none.
+        signature_window_seconds: ours; seconds that the date of a signed call may be off, since clients write the time
+            of their zone; 0: any.
         security: who may call, by the keys that brokers have, too.
         metrics: where metrics are served; ``None`` for nowhere.
         tls: how the ports speak TLS; without files of a certificate they make one for themselves.
@@ -95,7 +146,6 @@ class ProxyConfig:
     remoting_access_addr: str = ""
     remoting_listen_port: Port = 8080
     signature_window_seconds: Count = 54_000
-    """Ours; 15 hours: clients write the time of their zone, up to 14 hours from UTC, and clocks differ."""
     metrics_exporter_type: str = "0"
     metrics_grpc_exporter_target: str = ""
     metrics_grpc_exporter_header: str = ""
