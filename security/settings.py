@@ -35,7 +35,29 @@ INIT_USER, INNER = "initAuthenticationUser", "innerClientAuthenticationCredentia
 
 @attrs.define(kw_only=True)
 class _Keys:
-    """The keys as they stand in a file."""
+    """The keys as they stand in a file.
+
+    Attributes:
+        authentication_enabled: every request must be signed by a user.
+        authorization_enabled: users may do what rules say, and nothing else; needs ``authenticationEnabled``.
+        authentication_provider: accepted, has no effect here: empty or the reference's own class, another stops the
+            start.
+        authorization_provider: accepted, has no effect here: empty or the reference's own class, another stops the
+            start.
+        authentication_metadata_provider: accepted, has no effect here: empty or one of the reference's, another stops
+            the start.
+        authorization_metadata_provider: accepted, has no effect here: empty or one of the reference's, another stops
+            the start.
+        authentication_strategy: accepted, has no effect here: empty or one of the reference's, another stops the start.
+        authorization_strategy: accepted, has no effect here: empty or one of the reference's, another stops the start.
+        authentication_whitelist: request codes and names of gRPC messages, divided by commas, that need no signature.
+        authorization_whitelist: request codes and names of gRPC messages, divided by commas, that need no rule.
+        init_authentication_user: a super user that is there from the first start:
+            ``{"username":"...","password":"..."}``.
+        inner_client_authentication_credentials: what the process signs its own calls with; a super user, the same in
+            the cluster.
+        cluster_name: the name of the cluster in rules, for programs that have no key of their own for it.
+    """
 
     authentication_enabled: bool = False
     authorization_enabled: bool = False

@@ -19,26 +19,45 @@ from understudy.runtime.os_failure import os_failure
 from understudy.runtime.properties import ConfigError, Properties, printable
 from understudy.runtime.tls_server import CertificateFiles, ServerTls, TlsMode
 
-_DEFAULTS = {
-    "tls.enable": "false",
-    "tls.test.mode.enable": "",
-    "tls.server.mode": "permissive",
-    "tls.server.certPath": "",
-    "tls.server.keyPath": "",
-    "tls.server.keyPassword": "",
-    "tls.server.authClient": "false",
-    "tls.server.need.client.auth": "none",
-    "tls.server.trustCertPath": "",
-    "tls.client.certPath": "",
-    "tls.client.keyPath": "",
-    "tls.client.keyPassword": "",
-    "tls.client.authServer": "false",
-    "tls.client.trustCertPath": "",
-    "tls.ciphers": "",
-    "tls.protocols": "",
-    "tls.config.file": "",  # read by the programs
+
+@attrs.frozen
+class TlsKey:
+    """One key of TLS: its text where a file does not have it, and what it does, as the page of settings says."""
+
+    default: str
+    effect: str
+
+
+TABLE = {
+    "tls.enable": TlsKey("false", "this process's own calls speak TLS: to name servers, masters, other brokers."),
+    "tls.test.mode.enable": TlsKey(
+        "", "accepted, has no effect here: of all ports a proxy's alone make a certificate of their own."
+    ),
+    "tls.server.mode": TlsKey(
+        "permissive", "``permissive`` takes TLS and plain connections, ``enforcing`` TLS, ``disabled`` plain ones."
+    ),
+    "tls.server.certPath": TlsKey("", "file of the ports' certificate, PEM; without it they speak no TLS."),
+    "tls.server.keyPath": TlsKey("", "file of the key of the ports' certificate, PEM; both files or none."),
+    "tls.server.keyPassword": TlsKey("", "password of the ports' key, if it has one."),
+    "tls.server.authClient": TlsKey(
+        "false", "certificates that clients show are checked by ``tls.server.trustCertPath``."
+    ),
+    "tls.server.need.client.auth": TlsKey(
+        "none", "``none``, ``optional`` or ``require``: whether clients must show a certificate."
+    ),
+    "tls.server.trustCertPath": TlsKey("", "file of whom to trust among clients, PEM."),
+    "tls.client.certPath": TlsKey("", "file of the certificate that calls show to servers that ask, PEM."),
+    "tls.client.keyPath": TlsKey("", "file of the key of the certificate that calls show, PEM."),
+    "tls.client.keyPassword": TlsKey("", "password of the key that calls use, if it has one."),
+    "tls.client.authServer": TlsKey(
+        "false", "certificates of servers are checked by ``tls.client.trustCertPath``; else any is taken."
+    ),
+    "tls.client.trustCertPath": TlsKey("", "file of whom to trust among servers, PEM."),
+    "tls.ciphers": TlsKey("", "ciphers of the ports, by their names in OpenSSL, divided by commas."),
+    "tls.protocols": TlsKey("", "accepted, has no effect here: TLS 1.2 and newer are spoken."),
+    "tls.config.file": TlsKey("", "a file with these keys, which count before those beside it; read at the start."),
 }
-KEYS = frozenset(_DEFAULTS)
+KEYS = frozenset(TABLE)
 """The keys that :func:`read_tls` reads."""
 T = TypeVar("T")
 _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
@@ -122,7 +141,7 @@ def read_tls(values: Properties) -> TlsSettings:
     Raises:
         ConfigError: a value that its key cannot have, or keys that promise what they do not hold.
     """
-    texts = {key: values.get(key, default).strip() for key, default in _DEFAULTS.items()}
+    texts = {key: values.get(key, row.default).strip() for key, row in TABLE.items()}
     mode = _word(values, texts, "tls.server.mode", {each.value: each for each in TlsMode})
     if bool(texts["tls.server.certPath"]) != bool(texts["tls.server.keyPath"]):
         given = next(key for key in ("tls.server.certPath", "tls.server.keyPath") if texts[key])
