@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import attrs
 import pytest
 
 from understudy.broker import inert_keys
@@ -206,6 +207,13 @@ def test_no_key_has_two_reasons() -> None:
     listed = [*(key for keys in inert_keys._GROUPS.values() for key in keys.split()), *NO_EFFECT]
 
     assert sorted(listed) == sorted(INERT)
+
+
+@pytest.mark.parametrize("section", [BrokerConfig, MessageStoreConfig])
+def test_keys_without_an_effect_are_in_classes_of_their_own(section: type[attrs.AttrsInstance]) -> None:
+    inherited = {key for key, field in fields_of(section).items() if field.inherited}
+
+    assert inherited == INERT.keys() & fields_of(section).keys()
 
 
 def test_inert_are_exactly_the_keys_that_nothing_reads() -> None:
