@@ -9,7 +9,6 @@ from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
 from understudy.broker.role import Role
 from understudy.remoting.access import ranges_of
-from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.world import World
 
@@ -48,15 +47,14 @@ async def bind_ports(world: World, options: BrokerOptions) -> Ports:
     Raises ``ListenError``: one of them cannot be had; none is kept then.
     """
     config, keys, server_keys = options.broker, options.store, options.server
-    limits = ConnectionLimits(idle_seconds=server_keys.server_channel_max_idle_time_seconds)
     host, port, name = server_keys.bind_address, server_keys.listen_port, config.broker_name
     role = Role(keys.broker_role, config.broker_id) if not config.enable_controller_mode else UNLED
-    server = RemotingServer(world, host, port, name=f"broker {name}", limits=limits)
+    server = RemotingServer(world, host, port, name=f"broker {name}", limits=server_keys.limits)
     server.administrators = ranges_of(options.server.admin_addresses)
     fast_server = None
     if port > FAST_PORT_DISTANCE:
         fast_server = RemotingServer(
-            world, host, port - FAST_PORT_DISTANCE, name=f"broker {name} (fast port)", limits=limits
+            world, host, port - FAST_PORT_DISTANCE, name=f"broker {name} (fast port)", limits=server_keys.limits
         )
     identity = Identity(
         config.broker_cluster_name, name, role, config.broker_ip1 or "127.0.0.1", port, "", options.store_address

@@ -77,8 +77,9 @@ class BrokerContainer:
         self.world = world
         self.options = options
         self.hooks: list[BootHook] = list(hooks or ())
-        self.server = RemotingServer(world, options.server.bind_address, options.server.listen_port, name="container")
-        self.server.administrators = ranges_of(options.server.admin_addresses)
+        keys = options.server
+        self.server = RemotingServer(world, keys.bind_address, keys.listen_port, name="container", limits=keys.limits)
+        self.server.administrators = ranges_of(keys.admin_addresses)
         gate = self._gate = gate_of(options.security, options.security.cluster, world.clock.monotonic)
         self.server.gate = gate
         if gate is not None:

@@ -23,7 +23,7 @@ from understudy.controller.requests import ControllerRequests
 from understudy.remoting.access import ranges_of
 from understudy.remoting.client import open_client
 from understudy.remoting.connection import Connection
-from understudy.remoting.limits import ConnectionLimits, LaneLimits
+from understudy.remoting.limits import LaneLimits
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
@@ -114,9 +114,8 @@ class Controller:
         """
         check_open(self.gate)
         config = self.settings.current
-        limits = ConnectionLimits(idle_seconds=float(config.server_channel_max_idle_time_seconds))
         server = RemotingServer(
-            self._world, config.bind_address, self.peers.api[self.peers.own][1], name="controller", limits=limits
+            self._world, config.bind_address, self.peers.api[self.peers.own][1], name="controller", limits=config.limits
         )
         server.administrators = ranges_of(config.admin_addresses)
         server.gate = self.gate

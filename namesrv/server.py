@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os.path
 from typing import Protocol
 
@@ -19,7 +18,6 @@ from understudy.namesrv.records import MinBrokerIdNotice
 from understudy.namesrv.route_table import RouteTable
 from understudy.namesrv.topic_table import TopicTable
 from understudy.remoting.access import ranges_of
-from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Collect
@@ -91,8 +89,7 @@ class NameServer:
             config.bind_address if listen_host is None else listen_host,
             config.listen_port if listen_port is None else listen_port,
             name="namesrv",
-            # 0 means never, as for the reference's idle handler
-            limits=ConnectionLimits(idle_seconds=config.server_channel_max_idle_time_seconds or math.inf),
+            limits=config.limits,
         )
         self._server.administrators = ranges_of(config.admin_addresses)
         path = os.path.join(os.path.dirname(config.kv_config_path), "users.json")

@@ -7,11 +7,13 @@ effect; :data:`NO_EFFECT` says why. Those of the calling side belong to brokers.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import attrs
 
 from understudy.remoting.access import AdminAddresses
+from understudy.remoting.limits import ConnectionLimits
 from understudy.runtime.configuration import LONG, Between, Count, Port, keyed
 
 WaitingBytes = Annotated[int | None, Between(1, LONG[1], f"bytes from 1 to {LONG[1]}")]
@@ -62,6 +64,11 @@ class NettyServerConfig:
     waiting_parked_bytes: WaitingBytes = None
     write_buffer_high_water_mark: Count = 0
     write_buffer_low_water_mark: Count = 0
+
+    @property
+    def limits(self) -> ConnectionLimits:
+        """What a connection may do; 0 seconds without a byte are any time, as for the reference's idle handler."""
+        return ConnectionLimits(idle_seconds=self.server_channel_max_idle_time_seconds or math.inf)
 
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)

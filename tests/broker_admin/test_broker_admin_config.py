@@ -1,5 +1,6 @@
 """Configuration keys: the answer of GET_BROKER_CONFIG equals a real broker's, and bad input gets one clear line."""
 
+import math
 import re
 from pathlib import Path
 
@@ -164,6 +165,12 @@ def test_a_bad_value_is_one_line_with_file_key_value_and_expectation(key: str, t
     assert "\n" not in line
 
 
+def test_a_connection_may_be_silent_for_so_long_and_for_ever_where_the_key_is_zero() -> None:
+    limits = [options({"serverChannelMaxIdleTimeSeconds": text})[0].server.limits for text in ("7", "0")]
+
+    assert [7, math.inf] == [each.idle_seconds for each in limits]
+
+
 def test_a_slave_needs_an_id_and_a_master_always_has_zero() -> None:
     with pytest.raises(ConfigError, match="brokerRole is SLAVE"):
         options({"brokerRole": "SLAVE"})
@@ -226,6 +233,7 @@ def test_inert_are_exactly_the_keys_that_nothing_reads() -> None:
     broker_folder = Path(inert_keys.__file__).parent
     rooms = (broker_folder, broker_folder.parent / "container", broker_folder.parent / "ha")
     shared = [broker_folder.parent / name for name in ("runtime/load.py", "remoting/metrics_keys.py")]
+    shared.append(broker_folder.parent / "remoting/netty_config.py")
     sources = [path.read_text() for path in (*(path for room in rooms for path in room.rglob("*.py")), *shared)]
     names = {name for text in sources for name in re.findall(r"\.([a-z]\w+)\b", text)}
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
-from understudy.container.config import ContainerOptions
+from understudy.container.config import DEFAULT_LISTEN_PORT, ContainerOptions
 from understudy.container.container import BrokerContainer
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.runtime.background import open_background
-from understudy.runtime.world import real_world
+from understudy.runtime.disk import RealDisk
+from understudy.runtime.world import World, real_world
 from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.network import SimNetwork
 
 OWN = (
     RequestCode.ADD_BROKER,
@@ -67,6 +72,27 @@ async def test_a_change_that_cannot_be_written_is_refused_and_undone(tmp_path: P
         assert answer.code == 1
         assert (answer.remark or "").startswith(f"cannot write {file}: ")
         assert options.properties() == before
+
+
+@pytest.mark.parametrize(("seconds", "lives"), [(30, False), (0, True)])
+async def test_a_silent_connection_ends_when_the_settings_say_so(
+    autojump_clock: MockClock, seconds: int, lives: bool
+) -> None:
+    network = SimNetwork(random.Random(1))
+
+    def world_of(host: str) -> World:
+        return World(VirtualClock(), network.host(host), RealDisk(), random.Random(2))
+
+    options, _ = ContainerOptions.from_properties({"serverChannelMaxIdleTimeSeconds": str(seconds)})
+    async with open_background() as nursery, open_client(world_of("c")) as client:
+        await nursery.start(BrokerContainer(world_of("s"), options).run)
+        connection = await client.connection(f"s:{DEFAULT_LISTEN_PORT}", 3_000)
+        await trio.sleep(20)
+        assert connection.alive
+        await trio.sleep(40)
+        assert connection.alive is lives
+        await trio.sleep(1_000)
+        assert connection.alive is lives
 
 
 @pytest.mark.parametrize("code", OWN)
