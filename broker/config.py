@@ -75,6 +75,7 @@ START_ONLY = frozenset(
         "mappedFileSizeConsumeQueueExt",
         "mappedFileSizeTimerLog",
         "maxErrorRateOfBloomFilter",
+        "reviveQueueNum",
         "storePathBrokerIdentity",
         "storePathCommitLog",
         "storePathEpochFile",

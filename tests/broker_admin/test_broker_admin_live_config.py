@@ -52,6 +52,7 @@ async def test_black_listed_keys(key: str) -> None:
         b"brokerName=other",
         b"storePathRootDir=/elsewhere",
         b"brokerRole=SLAVE",
+        b"reviveQueueNum=16",
         b"flushDiskType=SYNC_FLUSH",
     ],
 )
