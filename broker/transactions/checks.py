@@ -147,7 +147,7 @@ class HalfChecks:
         found = verdict(half, rules, end, now_ms)
         if found is Verdict.WAIT:
             return False
-        if half.offset < queue.inherited and was_committed(parts.store, half, now_ms):
+        if half.offset < queue.inherited and was_committed(parts.store, half):
             self._halves.note_decided(queue, half.offset, half)
         elif found is Verdict.CHECK:
             checked = half.checked(half.checks + 1)

@@ -15,15 +15,15 @@ from understudy.store.message_store import MessageStore
 from understudy.store.status import Appended
 
 _SAME_KEY_MOST = 32
+_ANY_TIME_MS = (1 << 63) - 1  # who stored it may go by a clock that is ahead of ours
 
 
-def was_committed(store: MessageStore, half: Half, now_ms: int) -> bool:
+def was_committed(store: MessageStore, half: Half) -> bool:
     """Return whether the log of *store* holds the committed message of *half*.
 
     Args:
         store: needs its index (``messageIndexEnable``); without one nothing is found.
         half: any copy.
-        now_ms: wall time.
     """
     topics = [half.topic]
     if delay.level_of(half.pairs) > 0:
@@ -33,42 +33,41 @@ def was_committed(store: MessageStore, half: Half, now_ms: int) -> bool:
     return any(
         record.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_COMMIT
         for topic in topics
-        for record in _same(store, topic, half.identity, now_ms)
+        for record in _same(store, topic, half.identity)
     )
 
 
-def was_given_up(store: MessageStore, half: Half, now_ms: int) -> bool:
+def was_given_up(store: MessageStore, half: Half) -> bool:
     """Return whether nobody decided about *half*, by the log of *store*; see :func:`was_committed`.
 
     One that was checked again afterwards has a copy behind what is kept of it, and was decided then.
     """
     kept, copies = (
-        [record.physical_offset for record in _same(store, topic, half.identity, now_ms)]
+        [record.physical_offset for record in _same(store, topic, half.identity)]
         for topic in (names.CHECK_TIMES_TOPIC, names.HALF_TOPIC)
     )
     return bool(kept) and max(kept) > max(copies, default=0)
 
 
-def taken_before(store: MessageStore, identity: Identity, origin: str, now_ms: int) -> Appended | None:
+def taken_before(store: MessageStore, identity: Identity, origin: str) -> Appended | None:
     """Return where a half message stands that escaped to this broker before; ``None`` when it has not.
 
     Args:
         store: see :func:`was_committed`.
         identity: of the half message.
         origin: which copy of which group it was made from, see ``ESCAPED_FROM``.
-        now_ms: wall time.
     """
-    for record in _same(store, names.HALF_TOPIC, identity, now_ms):
+    for record in _same(store, names.HALF_TOPIC, identity):
         if record.properties.get(ESCAPED_FROM) == origin:
             return Appended(record.physical_offset, record.size_bytes, record.queue_offset)
     return None
 
 
-def _same(store: MessageStore, topic: str, identity: Identity | None, now_ms: int) -> list[Record]:
+def _same(store: MessageStore, topic: str, identity: Identity | None) -> list[Record]:
     if identity is None:
         return []
     unique, born_ms = identity
-    found = store.query(topic, unique, _SAME_KEY_MOST, 0, now_ms)
+    found = store.query(topic, unique, _SAME_KEY_MOST, 0, _ANY_TIME_MS)
     records = [record for part in found.records for record in decode_records(part)]
     return [
         record

@@ -156,8 +156,7 @@ class Transactions:
         origin = pairs.get(ESCAPED_FROM)
         if origin is None:
             return None
-        now_ms = self._clock.wall_ms()
-        return taken_before(self._store, (pairs.get(UNIQUE, ""), born_ms), origin, now_ms)
+        return taken_before(self._store, (pairs.get(UNIQUE, ""), born_ms), origin)
 
     def take(self, message: InnerMessage) -> Appended:
         """Store a half message that a slave of another group brings, once; return where it stands.
@@ -203,11 +202,11 @@ class Transactions:
         newest = half.offset if renewed is None else renewed
         commits = decision.choice is Choice.COMMIT
         if queue.ledger.is_decided(newest):
-            if commits and newest < queue.ledger.done and self._may_be_late(half, now_ms):
+            if commits and newest < queue.ledger.done and self._may_be_late(half):
                 self._commit(half, now_ms)
                 log.info("committed after it was given up", topic=half.topic, half=half.offset)
             return self._store.max_physical_offset
-        if not (newest < queue.inherited and was_committed(self._store, half, now_ms)):
+        if not (newest < queue.inherited and was_committed(self._store, half)):
             if commits:
                 self._commit(half, now_ms)
             else:
@@ -243,7 +242,7 @@ class Transactions:
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
         if queue.ledger.newest(half.identity) is not None:
             return Refusal(ResponseCode.SYSTEM_ERROR, "it is being checked already")
-        if was_committed(self._store, half, self._clock.wall_ms()):
+        if was_committed(self._store, half):
             return Refusal(ResponseCode.SYSTEM_ERROR, "it was committed")
         put = self._halves.append(half.resumed())
         queue.ledger.copied(half, put.queue_offset)
@@ -251,10 +250,10 @@ class Transactions:
         log.info("half message is checked again", topic=half.topic, half=put.queue_offset)
         return None
 
-    def _may_be_late(self, half: Half, now_ms: int) -> bool:
+    def _may_be_late(self, half: Half) -> bool:
         """Return whether *half*, which is done, was given up only."""
         store = self._store
-        return was_given_up(store, half, now_ms) and not was_committed(store, half, now_ms)
+        return was_given_up(store, half) and not was_committed(store, half)
 
     def _commit(self, half: Half, now_ms: int) -> None:
         """Give *half* to consumers. Raises ``PutRejected``."""

@@ -182,7 +182,7 @@ class HalfEscapes:
         if half is None:
             log.error("no half message, skipped", queue=queue.number, offset=record.queue_offset)
             return True
-        if was_committed(broker.store, half, now_ms):
+        if was_committed(broker.store, half):
             return True
         rules = rules_of(broker.options.broker, broker.options.store)
         due = verdict(half, rules, half.offset + 1, now_ms) is not Verdict.WAIT
