@@ -141,6 +141,7 @@ class BrokerOptions:
         store_address: the IP address of brokerIP1, which may be a host name; it stands in records and message ids.
         checks: what the place where it runs demands beside; each raises ``ConfigError``.
         security: who may ask it; never shown and never changed by peers.
+        container: address of the container that hosts it, ``""`` for a process of its own.
     """
 
     broker: BrokerConfig = attrs.Factory(BrokerConfig)
@@ -152,6 +153,7 @@ class BrokerOptions:
     store_address: str = "127.0.0.1"
     checks: list[Callable[[BrokerOptions, Properties], None]] = attrs.Factory(list)
     security: SecuritySettings = attrs.Factory(SecuritySettings)
+    container: str = ""
 
     @classmethod
     def from_properties(

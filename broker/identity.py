@@ -29,6 +29,7 @@ class Identity:
         port: the port clients reach.
         ha_address: where slaves connect, ``host:port``.
         ip: the IP address of *host*, which may be a name; *host* itself when not given.
+        container: address of the container that hosts it, ``host:port``; ``""`` when its process is its own.
     """
 
     cluster: str
@@ -38,6 +39,7 @@ class Identity:
     port: int
     ha_address: str
     ip: str = attrs.field(default=attrs.Factory(lambda self: self.host, takes_self=True))
+    container: str = ""
 
     @property
     def broker_id(self) -> int:

@@ -57,7 +57,14 @@ async def bind_ports(world: World, options: BrokerOptions) -> Ports:
             world, host, port - FAST_PORT_DISTANCE, name=f"broker {name} (fast port)", limits=server_keys.limits
         )
     identity = Identity(
-        config.broker_cluster_name, name, role, config.broker_ip1 or "127.0.0.1", port, "", options.store_address
+        cluster=config.broker_cluster_name,
+        name=name,
+        role=role,
+        host=config.broker_ip1 or "127.0.0.1",
+        port=port,
+        ha_address="",
+        ip=options.store_address,
+        container=options.container,
     )
     ports = Ports(identity, server, fast_server, _replication_of(world, options, identity))
     try:

@@ -36,6 +36,7 @@ class BrokerContainerConfig:
     Attributes:
         add_broker_folders: ours; folders, divided by ``:``, below which ``addBroker`` may name a file; else those of
             known files.
+        broker_container_ip: the address of the container as its brokers tell it in their rosters.
         broker_config_paths: files of the brokers to start, divided by ``:``.
         config_black_list: keys, divided by ``;``, that nobody may change over the network, besides those that nobody
             ever may.
@@ -63,7 +64,6 @@ class BrokerContainerConfig:
 _INERT = {
     "fetchNamesrvAddrByAddressServer": "name servers are given by namesrvAddr only",
     "fetchNamesrvAddrInterval": "there is no address server to ask",
-    "brokerContainerIP": "the address in logs only, as in the reference",
 }
 
 

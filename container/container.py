@@ -85,6 +85,7 @@ class BrokerContainer:
         if gate is not None:
             gate.authority.ensure_supers(options.security.super_users)  # it has no others
         self._machine = machine
+        self._named_host = options.container.broker_container_ip  # brokers that are added later say the same one
         self._on_boot = on_boot or (lambda line: None)
         self._hosted: dict[BrokerIdentity, HostedBroker] = {}
         self._failed: dict[BrokerIdentity, str] = {}
@@ -97,7 +98,7 @@ class BrokerContainer:
     @property
     def address(self) -> str:
         """The container's own address, ``host:port``, for ADD_BROKER and REMOVE_BROKER."""
-        return f"{self.options.container.broker_container_ip}:{self.server.address[1]}"
+        return f"{self._named_host}:{self.server.address[1]}"
 
     def brokers(self) -> list[HostedBroker]:
         """Return the hosted brokers, masters first, then by identity."""
@@ -234,6 +235,7 @@ class BrokerContainer:
     async def _add_now(self, properties: Mapping[str, str], source: str) -> Broker:
         async with self._changing:
             options = broker_options(properties, source, self.options, self.world.disk, self._machine)
+            options.container = self.address
             config = options.broker
             identity = BrokerIdentity(config.broker_cluster_name, config.broker_name, config.broker_id)
             if identity in self._hosted:

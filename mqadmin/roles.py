@@ -27,6 +27,7 @@ async def broker_roster(context: Context) -> Any:
     context.output.lines(
         [
             f"#Broker\t{roster['brokerName']} {roster['brokerId']}, {state}{why}",
+            f"#Container\t{roster.get('container') or 'none'}",
             f"#Role\t{roster['role']['kind']}, epoch {roster['role']['epoch']} ({roster['role']['reason']})",
             f"#Isolated\t{str(roster['isolated']).lower()}",
             f"#Members\t{members}",

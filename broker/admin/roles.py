@@ -83,6 +83,7 @@ class RosterAdmin:
         body = {
             "brokerName": parts.identity.name,
             "brokerId": parts.identity.broker_id,
+            "container": parts.identity.container,
             "role": {"kind": role.kind, "epoch": role.epoch, "reason": role.reason},
             "active": rules.active,
             "activeReason": rules.reason,

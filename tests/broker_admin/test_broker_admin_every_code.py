@@ -204,6 +204,14 @@ def form(text: str) -> str:
     return re.sub(r"[KMGTP]iB|\bB\b", "UNIT", re.sub(r"-?\d+(\.\d+)?(E-?\d+)?", "N", text))
 
 
+async def test_the_roster_of_a_broker_in_a_process_of_its_own_names_no_container(
+    broker: Broker, client: RemotingClient
+) -> None:
+    answer = await client.invoke(broker.identity.address, request(RequestCode.GET_BROKER_ROSTER), 5_000)
+
+    assert ("broker-a", 0, "") == tuple(json.loads(answer.body)[key] for key in ("brokerName", "brokerId", "container"))
+
+
 async def test_runtime_info_has_every_figure_in_the_captured_form(broker: Broker, client: RemotingClient) -> None:
     captured = json.loads((DATA / "runtime_info.json").read_text())
 

@@ -79,6 +79,9 @@ def test_the_roster_tells_what_runs_what_does_not_and_why() -> None:
             roster = json.loads(await shell(cluster, f"brokerRoster -b {slave}", as_json=True))
             # then
             assert "g0 1, active" in printed
+            container = cluster.host("c2").container
+            assert container is not None
+            assert f"#Container\t{container.address}" in printed
             services = {row["name"]: row for row in roster["services"]}
             assert services["schedule"]["state"] == "running"
             assert services["schedule"]["reason"] == "acting: no master, and the smallest id of the group"

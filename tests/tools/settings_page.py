@@ -58,6 +58,7 @@ _AT_THE_START = {
     "adminBrokerThreadPoolNums",
     "adminBrokerThreadPoolQueueCapacity",
     "bindAddress",
+    "brokerContainerIP",
     "brokerTopicEnable",
     "checkCRCOnRecover",
     "clusterTopicEnable",
