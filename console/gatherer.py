@@ -2,7 +2,8 @@
 
 A look does not wait for a broker that is slow: its answer is part of the look after it. One that is dead is asked more
 and more seldom. What is much (how far all consumers are, what waits) is asked every five seconds, and more seldom where
-the answer takes long, so that it costs a broker a twentieth of its time at most.
+the answer takes long, so that it costs a broker a twentieth of its time at most. Controllers are asked every five
+seconds for all groups that they lead; which those are stands in settings of brokers, which are asked for once a minute.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import trio
 
 from understudy.console import questions
 from understudy.console.backoff import Backoff
-from understudy.console.model import lag, memory
+from understudy.console.model import lag, memory, sync_sets
 from understudy.console.model.looks import BrokerLook, GroupAddresses, Look
 from understudy.console.model.memory import Memory
 from understudy.mqclient.session import Session
@@ -36,6 +37,7 @@ _DEPTH_SECONDS = 5.0
 _DEPTH_SHARE = 20
 _OLD_MS = 3_000
 _ROSTER_AGAIN_SECONDS = 60.0
+_SETTINGS_SECONDS = 60.0
 
 
 @attrs.define
@@ -47,8 +49,17 @@ class _Asked:
     listed: bool = True
     roster_at: float = 0.0
     replication_at: float = 0.0
+    settings_at: float = 0.0
     depth_at: float = 0.0
     depth_busy: bool = False
+
+
+@attrs.define
+class _Led:
+    """The controllers of some groups, as the gatherer deals with them; monotonic time in seconds."""
+
+    not_before: float = 0.0
+    busy: bool = False
 
 
 @attrs.define
@@ -88,6 +99,7 @@ class Gatherer:
         self._watched = Signal()
         self._until = 0.0
         self._asked: dict[str, _Asked] = {}
+        self._led: dict[tuple[str, ...], _Led] = {}
         self._answers: dict[str, BrokerLook] = {}
         self._limiter = trio.CapacityLimiter(MOST_AT_ONCE)
         self.known = Memory()
@@ -156,6 +168,7 @@ class Gatherer:
             self.known, Look(self._clock.wall_ms(), groups, answers, "" if groups is not None else error)
         )
         self._ask_depth(nursery)
+        self._ask_controllers(nursery)
         self.screen = _page(self.known)
 
     def _list(self, groups: Mapping[str, GroupAddresses] | None) -> None:
@@ -169,7 +182,7 @@ class Gatherer:
         asked = {address: self._asked.get(address) or _Asked() for address in wanted}
         for address, each in asked.items():
             if address in listed and not each.listed:
-                each.backoff = Backoff()  # it is back
+                each.backoff, each.settings_at = Backoff(), 0.0  # it is back, maybe with another file
             each.listed = address in listed
         self._asked = asked
 
@@ -184,8 +197,13 @@ class Gatherer:
             async with self._limiter:
                 now = self._clock.monotonic()
                 with_roster, with_replication = now >= asked.roster_at, now >= asked.replication_at
+                with_settings = now >= asked.settings_at
                 look = await questions.broker(
-                    self._session, address, with_roster=with_roster, with_replication=with_replication
+                    self._session,
+                    address,
+                    with_roster=with_roster,
+                    with_replication=with_replication,
+                    with_settings=with_settings,
                 )
             now = self._clock.monotonic()
             asked.backoff = asked.backoff.after(look.answered, now)
@@ -193,8 +211,13 @@ class Gatherer:
                 asked.roster_at = now + _ROSTER_AGAIN_SECONDS
             if look.answered and with_replication:
                 asked.replication_at = now + _DEPTH_SECONDS * self._pace.share
-            elif look.answered:
-                look = attrs.evolve(look, replication=self._replication_of(address))
+            if look.answered and with_settings:
+                asked.settings_at = now + _SETTINGS_SECONDS * self._pace.share
+            before = self._answer_of(address)
+            if before is not None and not with_replication:
+                look = attrs.evolve(look, replication=before.replication)
+            if before is not None and look.settings is None:
+                look = attrs.evolve(look, settings=before.settings)
             self._answers[address] = look
         except Exception as error:
             log.error("an answer could not be used", exc=error, broker=address)
@@ -203,11 +226,11 @@ class Gatherer:
             asked.busy = False
             done.set()
 
-    def _replication_of(self, address: str) -> Mapping[str, object] | None:
+    def _answer_of(self, address: str) -> BrokerLook | None:
         for group in self.known.groups.values():
             member = group.members.get(address)
             if member is not None and member.answer is not None:
-                return member.answer.replication
+                return member.answer
         return None
 
     # --- what is much ------------------------------------------------------------------------------------------
@@ -237,6 +260,28 @@ class Gatherer:
             asked.depth_at = self._clock.monotonic() + _ROSTER_AGAIN_SECONDS
         finally:
             asked.depth_busy = False
+
+    # --- controllers -------------------------------------------------------------------------------------------
+
+    def _ask_controllers(self, nursery: trio.Nursery) -> None:
+        now, led = self._clock.monotonic(), sync_sets.led(self.known.groups)
+        self._led = {controllers: self._led.get(controllers) or _Led() for controllers in led}
+        for controllers, names in led.items():
+            asked = self._led[controllers]
+            if not asked.busy and now >= asked.not_before:
+                asked.busy = True
+                nursery.start_soon(self._sync_state_sets, controllers, names, asked)
+
+    async def _sync_state_sets(self, controllers: tuple[str, ...], names: list[str], asked: _Led) -> None:
+        try:
+            async with self._limiter:
+                looks = await questions.sync_state_sets(self._session, controllers, names)
+            self.known = memory.with_sync_sets(self.known, looks)
+        except Exception as error:
+            log.error("an answer could not be used", exc=error, controllers=";".join(controllers))
+        finally:
+            asked.not_before = self._clock.monotonic() + _DEPTH_SECONDS * self._pace.share
+            asked.busy = False
 
 
 def _page(known: Memory) -> bytes:

@@ -113,15 +113,16 @@ class LocalCluster:
             )
             self.name_server = NameServer(world, config, self._host, 0)
             await outer.start(self.name_server.run)
+            machine = Machine("localhost", self._host, f"{self._folder}/store", None, self.namesrv_address)
             options, _ = ContainerOptions.from_properties(
                 {
                     "listenPort": "0",
                     "bindAddress": self._host,
                     "namesrvAddr": self.namesrv_address,
                     "addBrokerFolders": "/",  # a test's files may lie anywhere
-                }
+                },
+                machine=machine,
             )
-            machine = Machine("localhost", self._host, f"{self._folder}/store", None, self.namesrv_address)
             self.container = BrokerContainer(world, options, machine=machine)
             # Its own block inside the name server's: brokers say goodbye while there is somebody to hear it.
             inner = await stack.enter_async_context(open_background())

@@ -115,6 +115,15 @@ def _acting(look: BrokerLook) -> str:
     return ""
 
 
+def part_of(member: Member, group: Group) -> str:
+    """Return what a member is in its group now, in a word."""
+    if member.address == group.leader:
+        return "master" if group.state == MASTER else "acting"
+    if not member.registered:
+        return "gone" if not member.answers else "not registered"
+    return "slave" if member.broker_id != MASTER_ID else "master"
+
+
 def observe(known: Mapping[str, Group], look: Look) -> dict[str, Group]:
     """Return the groups after one more look; at most :data:`MOST_GROUPS`, those registered first."""
     listed = look.groups if look.groups is not None else {name: _as_known(group) for name, group in known.items()}

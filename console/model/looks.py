@@ -41,6 +41,7 @@ class BrokerLook:
         replication: how far its slaves are, or how it follows its master; ``None`` when it cannot say.
         error: why there is no answer, ``""`` when there is one.
         of_reference: it was asked for its roster and does not know the question.
+        settings: those that tell where it runs and who leads it; ``None`` when it did not answer.
     """
 
     at_ms: int
@@ -49,6 +50,7 @@ class BrokerLook:
     replication: Mapping[str, Any] | None = None
     error: str = ""
     of_reference: bool = False
+    settings: Mapping[str, str] | None = None
 
     @property
     def answered(self) -> bool:

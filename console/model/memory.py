@@ -7,12 +7,13 @@ from typing import Any
 
 import attrs
 
-from understudy.console.model import failovers, groups, rates, waiting
+from understudy.console.model import containers, failovers, groups, rates, sync_sets, waiting
 from understudy.console.model.failovers import STEPS, Failover
-from understudy.console.model.groups import ACTING, MASTER, NONE, Group, Member
+from understudy.console.model.groups import ACTING, MASTER, NONE, Group, Member, part_of
 from understudy.console.model.lag import LagLook, Ranking
-from understudy.console.model.looks import MASTER_ID, Look
+from understudy.console.model.looks import Look
 from understudy.console.model.rates import Rates
+from understudy.console.model.sync_sets import SyncSetLook
 from understudy.console.model.waiting import StuckLook
 
 FIRST_ROWS = 10
@@ -31,6 +32,7 @@ class Memory:
         lags: how far consumers are, by broker group.
         ranking: the same as one table; made anew by whoever changes *lags*, in a thread when it is large.
         stuck: what waits, by broker group.
+        sync_sets: of the groups that controllers lead, by broker group.
         error: why no name server answers, ``""`` when one does.
         silent_since_ms: since when; ``None`` while one answers.
     """
@@ -42,6 +44,7 @@ class Memory:
     lags: Mapping[str, LagLook] = attrs.field(factory=dict)
     ranking: Ranking = attrs.field(factory=Ranking)
     stuck: Mapping[str, StuckLook] = attrs.field(factory=dict)
+    sync_sets: Mapping[str, SyncSetLook] = attrs.field(factory=dict)
     error: str = ""
     silent_since_ms: int | None = None
 
@@ -60,6 +63,9 @@ def observe(known: Memory, look: Look) -> Memory:
         rates=rates.observe(known.rates, now, look.at_ms),
         lags={name: each for name, each in known.lags.items() if name in now},
         stuck={name: each for name, each in known.stuck.items() if name in now},
+        sync_sets={
+            name: each for name, each in known.sync_sets.items() if name in now and sync_sets.controllers_of(now[name])
+        },
         error=look.error,
         silent_since_ms=silent_ms,
     )
@@ -79,6 +85,15 @@ def with_stuck(known: Memory, name: str, look: StuckLook) -> Memory:
     return attrs.evolve(known, stuck={**known.stuck, name: look})
 
 
+def with_sync_sets(known: Memory, looks: Mapping[str, SyncSetLook]) -> Memory:
+    """Return what is known after controllers were asked for the sets of the groups in *looks*."""
+    found = dict(known.sync_sets)
+    for name, look in looks.items():
+        before = found.get(name)
+        found[name] = look if before is None or not look.error else attrs.evolve(before, error=look.error)
+    return attrs.evolve(known, sync_sets=found)
+
+
 # --- what is shown ---------------------------------------------------------------------------------------------------
 
 
@@ -91,6 +106,7 @@ def first_screen(known: Memory) -> dict[str, Any]:
         "nameServer": {"error": known.error, "silentSince": known.silent_since_ms},
         "verdict": verdict(known),
         "groups": group_rows(known),
+        "containers": containers.rows_of(known.groups),
         "lag": {
             "total": sum(row["behind"] for row in behind),
             "groups": len(behind),
@@ -143,6 +159,12 @@ def _is_silent(group: Group) -> bool:
 def _group_row(known: Memory, group: Group) -> dict[str, Any]:
     leader = group.members.get(group.leader)
     end = None if leader is None or leader.answer is None else leader.answer.number("commitLogMaxOffset")
+    members = [
+        _member_row(known, each, group, end)
+        for each in sorted(group.members.values(), key=lambda each: (each.broker_id, not each.registered))
+    ]
+    sync_set = known.sync_sets.get(group.name)
+    behind = {each["address"]: each["behindBytes"] for each in members}
     return {
         "name": group.name,
         "cluster": group.cluster,
@@ -153,10 +175,8 @@ def _group_row(known: Memory, group: Group) -> dict[str, Any]:
         "since": group.since_ms,
         "exact": group.exact,
         "why": group.why,
-        "members": [
-            _member_row(known, each, group, end)
-            for each in sorted(group.members.values(), key=lambda each: (each.broker_id, not each.registered))
-        ],
+        "members": members,
+        "syncSet": None if sync_set is None else sync_sets.row_of(sync_set, group, behind),
     }
 
 
@@ -166,7 +186,7 @@ def _member_row(known: Memory, member: Member, group: Group, end: float | None) 
     role = (roster or {}).get("role") or {}
     own_end = None if look is None else look.number("commitLogMaxOffset")
     follows = member.address != group.leader and end is not None and own_end is not None and member.answers
-    rate = known.rates.now.get(member.address)
+    rate, place = known.rates.now.get(member.address), containers.place_of(member)
     return {
         "id": member.broker_id,
         "address": member.address,
@@ -174,7 +194,9 @@ def _member_row(known: Memory, member: Member, group: Group, end: float | None) 
         "answers": member.answers,
         "error": "" if member.look is None else member.look.error,
         "silentSince": member.silent_since_ms,
-        "part": _part(member, group),
+        "part": part_of(member, group),
+        "place": place.kind,
+        "container": place.address,
         "isolated": bool((roster or {}).get("isolated")),
         "reason": str((roster or {}).get("activeReason") or ""),
         "kind": str(role.get("kind") or ""),
@@ -190,15 +212,6 @@ def _member_row(known: Memory, member: Member, group: Group, end: float | None) 
         "got": None if rate is None else rate[1],
         "hasRoster": roster is not None,
     }
-
-
-def _part(member: Member, group: Group) -> str:
-    """Return what a member is in its group now, in a word."""
-    if member.address == group.leader:
-        return "master" if group.state == MASTER else "acting"
-    if not member.registered:
-        return "gone" if not member.answers else "not registered"
-    return "slave" if member.broker_id != MASTER_ID else "master"
 
 
 def points(known: Memory) -> list[list[Any]]:

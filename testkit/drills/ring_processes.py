@@ -116,6 +116,7 @@ class ProcessRing:
                 }
                 files.append(self._file(f"{name}-{number}.conf", {**_SMALL_FILES, **keys, **own, **extra}))
             own = {"listenPort": str(base), "namesrvAddr": self.name_server, "brokerConfigPaths": ":".join(files)}
+            own["brokerContainerIP"] = HOST
             self._command(name, "container", own)
 
     def _command(self, name: str, role: str, keys: Mapping[str, str]) -> None:

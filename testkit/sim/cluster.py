@@ -175,10 +175,10 @@ class SimCluster:
         host = self.host(name)
 
         async def boot(process: SimProcess) -> None:
-            options, _ = ContainerOptions.from_properties(
-                {"listenPort": str(CONTAINER_PORT), "namesrvAddr": self.name_servers, **(keys or {})}
-            )
             machine = Machine(name, host.address, "/data/store", None, self.name_servers)
+            options, _ = ContainerOptions.from_properties(
+                {"listenPort": str(CONTAINER_PORT), "namesrvAddr": self.name_servers, **(keys or {})}, machine=machine
+            )
             host.container = BrokerContainer(process.world, options, machine=machine)
             await self._nursery.start(process.run, host.container.run)
             for index, each in enumerate(brokers):

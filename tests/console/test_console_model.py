@@ -311,5 +311,5 @@ async def test_a_busy_broker_is_not_taken_for_one_of_the_reference(
     monkeypatch.setattr(questions, "ask", refuse)
     world = World(VirtualClock(), SimNetwork(random.Random(1)).host("h"), SimDisk(random.Random(1)), random.Random(1))
     async with open_session(world, "nobody:9876") as session:
-        look = await questions.broker(session, MASTER, with_roster=True, with_replication=False)
+        look = await questions.broker(session, MASTER, with_roster=True, with_replication=False, with_settings=False)
     assert (True, of_reference) == (look.answered, look.of_reference)
