@@ -1,20 +1,30 @@
-// The cluster map: every group with all its members, and what runs on each, with the reasons.
+// The cluster map: which process hosts which brokers; every group with all its members, and what runs on each, with the
+// reasons; of a group that controllers lead, its SyncStateSet.
 
 import { html, useState } from "./vendor/htm-preact.js";
 import { Asked, useAsked } from "./asked.js";
+import { Containers } from "./containers.js";
 import { Section, Since, State } from "./parts.js";
+import { SyncSet } from "./syncset.js";
 import { bytes, percent, rate, when } from "./words.js";
 
-const WIDTHS = ["4%", "15%", "11%", "13%", "5%", "9%", "7%", "6%", "6%", "5%", "11%", "8%"];
+const WIDTHS = ["5%", "15%", "11%", "13%", "5%", "8%", "7%", "6%", "6%", "5%", "11%", "8%"];
 
 export function Cluster({ state }) {
-  const { groups, at } = state.view;
+  const { groups, containers, at } = state.view;
   const clusters = [...new Set(groups.map((each) => each.cluster))].sort();
-  return clusters.map((cluster, number) => html`
-    <${Section} key=${cluster} id=${`cluster-${number}`} title=${cluster || "no cluster"}>
-      ${groups.filter((each) => each.cluster === cluster).map((group) =>
-        html`<${Group} key=${group.name} group=${group} now=${at} />`)}
-    <//>`);
+  return html`<${Containers} rows=${containers} now=${at} />
+    ${clusters.map((cluster, number) => html`
+      <${Section} key=${cluster} id=${`cluster-${number}`} title=${cluster || "no cluster"}>
+        ${groups.filter((each) => each.cluster === cluster).map((group) =>
+          html`<${Group} key=${group.name} group=${group} now=${at} />`)}
+      <//>`)}`;
+}
+
+const PLACES = { own: "a process of its own", unnamed: "in a container that is not told", unknown: "" };
+
+function place(member) {
+  return member.place === "container" ? html`in <code>${member.container}</code>` : PLACES[member.place];
 }
 
 function Group({ group, now }) {
@@ -25,12 +35,13 @@ function Group({ group, now }) {
     ${group.why && html`<p class="quiet">${group.why}</p>`}
     <div class="wide"><table>
       <colgroup>${WIDTHS.map((width, place) => html`<col key=${place} style=${{ width }} />`)}</colgroup>
-      <thead><tr><th scope="col">Broker</th><th scope="col">Address</th><th scope="col">Part</th><th scope="col">Role</th>
+      <thead><tr><th scope="col">Broker</th><th scope="col">Address, container</th><th scope="col">Part</th><th scope="col">Role</th>
         <th scope="col" class="number">Epoch</th><th scope="col" class="number">Log end</th>
         <th scope="col" class="number">Behind</th><th scope="col" class="number">In/s</th><th scope="col" class="number">Out/s</th>
         <th scope="col" class="number">Disk</th><th scope="col">Runs since</th><th scope="col"><span class="sr">Services</span></th></tr></thead>
       <tbody>${group.members.map((each) => html`<${Member} key=${each.address} member=${each} now=${now} />`)}</tbody>
     </table></div>
+    <${SyncSet} group=${group} now=${now} />
   </section>`;
 }
 
@@ -39,7 +50,7 @@ function Member({ member, now }) {
   const bad = !member.answers;
   return html`<tr class=${bad ? "none" : ""}>
       <th scope="row">${member.id}</th>
-      <td><code>${member.address}</code></td>
+      <td><code>${member.address}</code>${place(member) && html`<small class="why">${place(member)}</small>`}</td>
       <td>${member.part}${member.isolated ? html`<small class="why">isolated</small>` : ""}
         ${bad && member.silentSince ? html`<small class="why">silent since ${when(member.silentSince, now)}</small>` : ""}
         ${member.warnings.map((each) => html`<small class="why warn">${each}</small>`)}</td>

@@ -3,6 +3,7 @@
 import { html } from "./vendor/htm-preact.js";
 import { Section, Since, State, Timeline } from "./parts.js";
 import { Plot } from "./plot.js";
+import { outOf } from "./syncset.js";
 import { bytes, count, millis, plural, rate, span } from "./words.js";
 
 const KINDS = { half: "half messages", pop: "popped messages", timer: "timer messages", delay: "delayed messages" };
@@ -56,7 +57,8 @@ function GroupRow({ group, now }) {
     <td>${leader ? html`<code>${leader.address}</code>${leader.id ? html`<small>slave ${leader.id}</small>` : ""}` : "nobody"}
       ${!plain && group.why ? html`<small class="why">${group.why}</small>` : ""}</td>
     <td><${Since} at=${group.since} now=${now} exact=${group.exact} /></td>
-    <td>${listed.length}${gone ? html` <small>and ${gone} gone</small>` : ""}</td>
+    <td>${listed.length}${gone ? html` <small>and ${gone} gone</small>` : ""}
+      ${outOf(group.syncSet) && html`<small class="why warn">${outOf(group.syncSet)}</small>`}</td>
     <td class="number">${behind.length ? bytes(Math.max(...behind)) : html`<span class="none">no slave</span>`}</td>
     <td class="number">${rate(leader ? leader.put : null)}</td>
     <td class="number">${rate(leader ? leader.got : null)}</td>

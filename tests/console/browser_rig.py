@@ -1,11 +1,13 @@
-"""A console of a real cluster, for a real browser."""
+"""A console of a real cluster, for a real browser, and what tests do in it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 import trio
+from real_browser import watched
 
 from understudy.console.report_files import ReportFolder
 from understudy.console.server import Console, ConsoleOptions
@@ -24,7 +26,12 @@ from understudy.mqclient.errors import ClientError
 from understudy.runtime.portal import Portal
 from understudy.runtime.portal_held import Held
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 TOKEN = "a long token"
+WAIT_MS = 60_000
+"""How long a page may take until it shows what a test waits for, on a slow machine."""
 
 
 @asynccontextmanager
@@ -92,3 +99,40 @@ async def consume(name_servers: str, topic: str, group: str, seconds_each: float
     options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, consume_tasks=1, pull_batch=4, limits=limits)
     async with open_push_consumer(real_world(), name_servers, group, {topic: "*"}, listen, options):
         await trio.sleep_forever()
+
+
+# --- in the browser --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def page_of(chromium: Browser, address: str) -> Iterator[Page]:
+    """Open the page at *address*; when the block ends, nothing must have gone wrong in it."""
+    page = chromium.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page.set_default_timeout(WAIT_MS)
+    wrong = watched(page)
+    page.goto(address)
+    page.wait_for_selector("tr[data-group]")
+    yield page
+    page.close()
+    assert [] == wrong
+
+
+def go(page: Page, name: str) -> None:
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
+    page.wait_for_function("name => document.title.startsWith(name)", arg=name)
+
+
+def contrast(page: Page, selector: str) -> float:
+    """Return by how much text stands out from the ground of the page (WCAG 2)."""
+    ratio: float = page.evaluate(
+        """(selector) => {
+          const parts = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((each) => each / 255)
+            .map((each) => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+          const light = (colour) => { const [r, g, b] = parts(colour); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+          const text = light(getComputedStyle(document.querySelector(selector)).color);
+          const ground = light(getComputedStyle(document.documentElement).backgroundColor);
+          return (Math.max(text, ground) + 0.05) / (Math.min(text, ground) + 0.05);
+        }""",
+        selector,
+    )
+    return ratio

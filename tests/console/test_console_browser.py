@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from browser_rig import call, console_of, produce
-from real_browser import MISSING, browser, browser_path, watched
+from browser_rig import WAIT_MS, call, console_of, contrast, go, produce
+from real_browser import MISSING, browser_path, watched
 
 from understudy.mqclient.admin import groups, topics
 from understudy.mqclient.admin.topics import TopicSettings
@@ -46,13 +46,6 @@ USERS = {
     "authorizationEnabled": "true",
     "initAuthenticationUser": '{"username":"root","password":"a long secret"}',
 }
-WAIT_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as opened:
-        yield opened
 
 
 async def fill(name_servers: str, broker: str, name: str) -> None:
@@ -95,11 +88,6 @@ def page(chromium: Browser, large: str) -> Iterator[Page]:
     yield opened
     opened.close()
     assert [] == wrong
-
-
-def go(page: Page, name: str) -> None:
-    page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
-    page.wait_for_function("name => document.title.startsWith(name)", arg=name)
 
 
 def test_every_page_can_be_reached_and_says_what_it_is(page: Page) -> None:
@@ -198,22 +186,6 @@ def test_whatever_can_be_used_has_a_name_and_every_table_has_headings(page: Page
             int(tag[1]) for tag in page.evaluate("[...document.querySelectorAll('h1,h2,h3')].map((e) => e.tagName)")
         ]
         assert all(later - earlier <= 1 for earlier, later in itertools.pairwise(levels)), levels
-
-
-def contrast(page: Page, selector: str) -> float:
-    """Return by how much text stands out from the ground of the page (WCAG 2)."""
-    ratio: float = page.evaluate(
-        """(selector) => {
-          const parts = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((each) => each / 255)
-            .map((each) => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
-          const light = (colour) => { const [r, g, b] = parts(colour); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-          const text = light(getComputedStyle(document.querySelector(selector)).color);
-          const ground = light(getComputedStyle(document.documentElement).backgroundColor);
-          return (Math.max(text, ground) + 0.05) / (Math.min(text, ground) + 0.05);
-        }""",
-        selector,
-    )
-    return ratio
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
