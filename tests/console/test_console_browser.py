@@ -317,6 +317,17 @@ def test_a_failover_is_seen_without_reload(chromium: Browser) -> None:
         assert re.search(r"slave acts.*slave 1", row.inner_text(), re.DOTALL)
         assert "no master, and the smallest id of the group" in row.inner_text()
         page.wait_for_selector(".timeline li:has-text('T4')")
+        # and the map says which container that was, and why each service of the slave that acts runs or rests
+        go(page, "Cluster")
+        lost = page.locator("tr[data-container]:has-text('no broker answers')")
+        lost.wait_for()
+        hosted = [" ".join(text.split()) for text in lost.get_by_role("listitem").all_inner_texts()]
+        assert ["broker-a 0", "broker-b 1"] == sorted(" ".join(text.split()[:2]) for text in hosted)
+        page.get_by_role("button", name="Services of broker 1 at").first.click()
+        roster = page.get_by_role("table", name="What runs on")
+        roster.locator("tr.running:has-text('acting: no master, and the smallest id of the group')").first.wait_for()
+        roster.locator("tr:not(.running):has-text('acting: there is no master to copy')").first.wait_for()
+        go(page, "Overview")
         # and that it is back, with the whole timeline and what was taken over
         pair.restart("broker-a")
         pair.await_complete()
