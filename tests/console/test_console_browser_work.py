@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import left_work
 import pytest
-import stuck_rig
 from browser_rig import call, console_of, consume, contrast, go, page_of, produce
 from real_browser import MISSING, browser_path
 
@@ -33,7 +33,7 @@ NOW = "label => document.querySelector(`svg[role=img][aria-label^='${label}:']`)
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[BlockingCluster]:
-    with local_cluster(broker_config=stuck_rig.KEYS) as cluster:
+    with local_cluster(broker_config=left_work.KEYS) as cluster:
         cluster.make_topic(TOPIC)
         yield cluster
 
@@ -104,9 +104,9 @@ def test_rates_and_latencies_are_drawn_and_follow_the_load(
 def test_what_is_stuck_has_a_row_of_its_kind_with_the_reason_and_what_to_do(
     page: Page, shop: BlockingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stuck_rig.refuse_poison(monkeypatch)
+    left_work.refuse_poison(monkeypatch)
     (name,) = shop.broker_addresses
-    for topic in (stuck_rig.TOPIC, stuck_rig.HALVES):
+    for topic in (left_work.TOPIC, left_work.HALVES):
         shop.make_topic(topic)
     go(page, "Waiting")
     rows = page.locator("main tbody tr")
@@ -118,9 +118,9 @@ def test_what_is_stuck_has_a_row_of_its_kind_with_the_reason_and_what_to_do(
         assert name == row.locator("th[scope=row]").inner_text()
         assert advice in row.inner_text()
 
-    call(partial(stuck_rig.pop_poison, shop.namesrv_address, name))
+    call(partial(left_work.pop_poison, shop.namesrv_address, name))
     see("pop", "revive queue", "what was not acknowledged cannot be put into its retry topic", "look into the log")
-    call(partial(stuck_rig.leave_the_others, shop.namesrv_address))
+    call(partial(left_work.leave_the_others, shop.namesrv_address))
     see("half", "half queue 0, offset 0", "no producer of payers is connected", "start a producer of payers")
     see("timer", "timer", "what is due is not taken where it goes", "look into the log")
     see("delay", "delay level 1", "what is due is not taken where it goes", "look into the log")
