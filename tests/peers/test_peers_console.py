@@ -23,7 +23,12 @@ from understudy.mqclient.api import ProducerOptions, message, open_producer, rea
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import open_session
+from understudy.remoting.client import open_client
 from understudy.runtime.http_server import Answer, Request
+from understudy.testkit.drills.controller import GROUP as GROUP_THAT_IS_LED
+from understudy.testkit.drills.led import KINDS, PORTS, LedDrill
+from understudy.testkit.drills.ring_processes import ProcessRing
+from understudy.testkit.java_tools import LAUNCHER
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.waiting import eventually
 
@@ -38,6 +43,7 @@ initAuthenticationUser={"username":"rocketmq","password":"12345678"}
 innerClientAuthenticationCredentials={"accessKey":"inner","secretKey":"innersecret"}
 """
 TOPIC, GROUP, TOKEN = "Orders", "billing", "a long token"
+JAVA_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +156,9 @@ async def test_a_cluster_of_the_real_servers_is_shown_and_a_group_moved(java_clu
         assert ("broker-a", "master", 0) == (group["name"], group["state"], group["leaderId"])
         assert [(GROUP, 2)] == [(row["group"], row["behind"]) for row in screen["lag"]["rows"]]
         assert ["broker-a"] == screen["waiting"]["cannotSay"]
+        # its settings tell that it is in no container, and led by none
+        assert [("own", ["broker-a"])] == hosted(screen)
+        assert group["syncSet"] is None
         # topics and groups
         assert ["broker-a"] == {row["name"]: row for row in (await page.get("topics"))["rows"]}[TOPIC]["brokers"]
         topic = await page.get("topic", name=TOPIC)
@@ -185,6 +194,59 @@ async def test_a_cluster_of_the_real_servers_is_shown_and_a_group_moved(java_clu
         )
         back = await page.post("undo", {"undo": moved["undo"]})
         assert [(3, 1)] == [(row["before"], row["after"]) for row in back["rows"]]
+
+
+def hosted(screen: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return the groups of the brokers of each place, by the kind of place."""
+    return [(row["kind"], [each["group"] for each in row["brokers"]]) for row in screen["containers"]]
+
+
+@pytest.mark.slow
+async def test_brokers_of_a_real_container_are_on_the_map_in_one_that_they_do_not_name(java_home: Path) -> None:
+    layout = {"broker-a": [{"brokerName": "broker-a", "brokerId": "0", "brokerRole": "SYNC_MASTER"}]}
+    async with open_client(real_world()) as client:
+        ring = ProcessRing(client, layout, java=True)
+        try:
+            await ring.start_all()
+            async with page_of(ring.name_server) as page, aclosing(page.screens()) as screens:
+                with trio.fail_after(JAVA_SECONDS):
+                    async for screen in screens:
+                        if hosted(screen) == [("unnamed", ["broker-a"])]:
+                            break
+        finally:
+            ring.close()
+
+
+@pytest.mark.slow
+async def test_the_set_of_a_group_with_a_real_broker_is_on_the_map(
+    java_home: Path, port_blocks: PortBlocks, tmp_path: Path
+) -> None:
+    async with open_client(real_world()) as client:
+        drill = LedDrill(tmp_path, port_blocks.middles(PORTS), client, LAUNCHER, real_world(), KINDS["mixed"])
+        try:
+            await drill.start()
+            async with page_of(f"127.0.0.1:{drill.name_server}") as page, aclosing(page.screens()) as screens:
+
+                async def until_in_set(count: int) -> dict[str, Any]:
+                    with trio.fail_after(JAVA_SECONDS):
+                        async for screen in screens:
+                            for group in screen["groups"]:
+                                if group["syncSet"] is not None and group["syncSet"]["inSet"] == count:
+                                    return screen
+                    raise AssertionError("the stream ended")
+
+                # given two brokers of ours and a real one, then all are in it, each in a process of its own
+                screen = await until_in_set(3)
+                assert [("own", [GROUP_THAT_IS_LED] * 3)] == hosted(screen)
+                # when the real one is killed, then it is out, and that says why
+                java = drill.kinds.index("java")
+                drill.processes.kill(f"broker{java}")
+                screen = await until_in_set(2)
+                (out,) = [each for each in screen["groups"][0]["syncSet"]["replicas"] if not each["inSet"]]
+                assert f"127.0.0.1:{drill.broker_ports[java]}" == out["address"]
+                assert "the controllers hear nothing from it" == out["why"]
+        finally:
+            drill.processes.kill_all()
 
 
 @pytest.mark.slow
