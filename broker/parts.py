@@ -42,8 +42,7 @@ def send_parts(broker: Broker) -> SendParts:
         store=broker.store,
         stats=broker.stats,
         stored=broker.stored,
-        count_half=broker.transactions.count_of,
-        taken_before=broker.transactions.taken_before,
+        transactions=broker.transactions,
     )
 
 

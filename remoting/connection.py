@@ -55,6 +55,7 @@ class Connection:
         closed: set when the connection has ended, before the owners are told.
         close_reason: why it ended, for people.
         state: a place where owners keep what they know of the peer; dies with the connection.
+        holds: how often :meth:`hold` has begun, so that owners can tell what came in one receive.
     """
 
     def __init__(self, stream: ByteStream, clock: Clock, limits: ConnectionLimits, load: Load | None = None) -> None:
@@ -70,6 +71,7 @@ class Connection:
         self._limits = limits
         self._load = load if load is not None else Load()
         self._cork: list[Buffer] | None = None
+        self.holds = 0
         self._outbox = Outbox(stream, clock, limits, self._load.outgoing, self.close)
         self._corked_bytes = 0
         self._incoming_bytes = 0
@@ -140,6 +142,7 @@ class Connection:
         if self._cork is not None or self.closed.is_set():
             return False
         self._cork, self._corked_bytes = [], 0
+        self.holds += 1
         return True
 
     def release(self) -> None:
@@ -299,6 +302,7 @@ class Connection:
                         await turn.acquire()
                     try:
                         cork = self._cork = []
+                        self.holds += 1
                         self._corked_bytes = 0
                         if count == 1 and not done:  # mostly: no look at the clock is due
                             done = 1

@@ -27,6 +27,7 @@ from understudy.remoting.server import RemotingServer
 from understudy.store.status import PutRejected
 
 LANE = "transaction"
+_CHOICES = {int(choice): choice for choice in Choice}
 OPENING_SECONDS = 3.0
 """How long a decision waits while the broker learns which half messages there are."""
 
@@ -60,6 +61,7 @@ class EndTransactionProcessor:
         self._parts = parts
         self._lane = lane
         self._identity = parts.node.identity
+        self._asked: tuple[Connection, int] | None = None
 
     def register(self, server: RemotingServer) -> None:
         """Answer the codes at *server*."""
@@ -75,11 +77,20 @@ class EndTransactionProcessor:
             return None
         if self._identity.role.is_slave:
             return self._lane.submit(connection, command, self._end_elsewhere)
-        if not self._parts.rules().may_store:
+        if not self._may_store(connection):
             raise _unavailable()
         if not self._parts.transactions.opened.is_set():
             return self._lane.submit(connection, command, self._end_later)
         return self._decide(connection, command, decision)
+
+    def _may_store(self, connection: Connection) -> bool:
+        """Return whether a decision belongs into the own log; asked once for those that came in one receive."""
+        asked = (connection, connection.holds) if connection.receiving else None
+        if asked is not None and asked == self._asked:
+            return True
+        allowed = self._parts.rules().may_store
+        self._asked = asked if allowed else None
+        return allowed
 
     def resume(self, connection: Connection, command: Command) -> Answer:
         """Have a half message that was given up checked again (323)."""
@@ -150,7 +161,8 @@ def _decision_of(command: Command) -> Decision | None:
     wanted = required_int(command, "commitOrRollback")
     group = required(command, "producerGroup")
     offset, physical_offset = required_int(command, "tranStateTableOffset"), required_int(command, "commitLogOffset")
-    if wanted not in (Choice.COMMIT, Choice.ROLLBACK):
+    choice = _CHOICES.get(wanted)
+    if choice is None:
         return None
     checked = optional_bool(command, "fromTransactionCheck") is True
-    return Decision(Choice(wanted), group, offset, physical_offset, checked)
+    return Decision(choice, group, offset, physical_offset, checked)

@@ -9,7 +9,7 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -25,9 +25,10 @@ from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonPro
 from understudy.broker.processors.stored_answer import StoredAnswers
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topic_counters import DELAYED
+from understudy.broker.transactions.service import Transactions
 from understudy.format import json_dialect, names
 from understudy.format.properties import format_properties
-from understudy.format.record import FLAG_INNER_BATCH
+from understudy.format.record import FLAG_INNER_BATCH, Record
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command
 from understudy.remoting.connection import Connection
@@ -52,16 +53,14 @@ class SendParts:
         store: the messages.
         stats: counts.
         stored: sends that wait for the disk or for copies.
-        count_half: from the real topic of a half message to what counts it.
-        taken_before: from properties and birth of a half message to where it stands, when it was brought here before.
+        transactions: count and remember half messages.
     """
 
     node: Node
     store: MessageStore
     stats: BrokerStatistics
     stored: StoredAnswers
-    count_half: Callable[[str], Count]
-    taken_before: Callable[[Mapping[str, str], int], Appended | None]
+    transactions: Transactions
 
 
 class SendProcessor:
@@ -178,7 +177,7 @@ class SendProcessor:
             )
         if properties and properties[-1] != "\x02":
             properties += "\x02"
-        common = keys = None
+        common = keys = half = None
         at = properties.find(UNIQUE)
         end = properties.find("\x02", at)
         if end > at + 9 and at >= 0 and (at == 0 or properties[at - 1] == "\x02") and plan.ordinary:
@@ -204,8 +203,8 @@ class SendProcessor:
             properties = format_properties(pairs)
             common, keys, unique = describe(pairs), pairs.get("KEYS"), pairs["UNIQ_KEY"]
             if stored_topic == names.HALF_TOPIC:
-                count = self._parts.count_half(topic)
-                before = self._parts.taken_before(pairs, born_ms)
+                half, count = pairs, self._parts.transactions.count_of(topic)
+                before = self._parts.transactions.taken_before(pairs, born_ms)
                 if before is not None:
                     return self._answer_before(before, layout, connection, command, queue_id, pairs, copies)
             elif stored_topic in _LATER and stored_topic != topic:
@@ -240,6 +239,23 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL, "the properties are not valid Unicode text"
             ) from None
         self._stored.append((count, queue_id, 1, size))
+        if half is not None:
+            record = Record(
+                stored_topic,
+                stored_queue,
+                queue_offset,
+                physical,
+                bytes(body),
+                properties,
+                flag,
+                sys_flag,
+                born_ms,
+                born_host,
+                now_ms,
+                reconsume_times=reconsume_times,
+                size_bytes=size,
+            )
+            self._parts.transactions.note_stored(record, half)
         if command.flag & ONEWAY_BIT:
             return None
         if plan.led is not None:

@@ -35,7 +35,9 @@ class TransactionCounts:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._version = DataVersion(timestamp=now_ms())
+        self._known = DataVersion(timestamp=now_ms())
+        self._changes = 0  # since then, the last one at
+        self._changed_ms = 0
         self._stamps: dict[str, int] = {}
         self.open: Counter[str] = Counter()
         self.commits: Counter[str] = Counter()
@@ -47,8 +49,8 @@ class TransactionCounts:
         """Count *number* more open half messages of *topic*; below 0, fewer."""
         now_ms = self._now_ms()
         self.open[topic] += number
-        self._stamps[topic] = now_ms
-        self._version = self._version.next(now_ms)
+        self._stamps[topic] = self._changed_ms = now_ms
+        self._changes += 1
         for listener in self.on_change:
             listener()
 
@@ -65,7 +67,9 @@ class TransactionCounts:
         rows = {
             topic: {"count": number, "timeStamp": self._stamps.get(topic, 0)} for topic, number in self.open.items()
         }
-        return {"dataVersion": self._version.to_json(), "transactionCount": rows}
+        known = self._known
+        version = DataVersion(0, known.counter + self._changes, self._changed_ms) if self._changes else known
+        return {"dataVersion": version.to_json(), "transactionCount": rows}
 
     def load(self, content: Mapping[str, Any]) -> None:
         """Take a saved table over.
@@ -81,4 +85,4 @@ class TransactionCounts:
                 raise ValueError(f"transactionCount entry {topic}: no JSON object")
             self.open[str(topic)] = whole_number(row.get("count"), f"transactionCount entry {topic}: count")
             self._stamps[str(topic)] = whole_number(row.get("timeStamp"), f"transactionCount entry {topic}: timeStamp")
-        self._version = DataVersion.from_json(content.get("dataVersion"))
+        self._known, self._changes = DataVersion.from_json(content.get("dataVersion")), 0

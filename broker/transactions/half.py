@@ -13,7 +13,7 @@ from __future__ import annotations
 import attrs
 
 from understudy.broker import delay
-from understudy.broker.inner import InnerMessage, copy_of, with_delay
+from understudy.broker.inner import InnerMessage, copy_of
 from understudy.format import names
 from understudy.format.properties import format_properties
 from understudy.format.record import (
@@ -87,9 +87,13 @@ class Half:
     @classmethod
     def of(cls, record: Record) -> Half | None:
         """Return *record* as a half message; ``None`` when it is none."""
+        return cls.with_pairs(record, record.properties)
+
+    @classmethod
+    def with_pairs(cls, record: Record, pairs: dict[str, str]) -> Half | None:
+        """Return *record*, whose properties are *pairs*, as a half message; ``None`` when it is none."""
         if record.topic not in (names.HALF_TOPIC, names.CHECK_TIMES_TOPIC):
             return None
-        pairs = record.properties
         topic, queue_text = pairs.get(delay.REAL_TOPIC, ""), pairs.get(delay.REAL_QUEUE, "")
         if names.topic_name_error(topic) is not None or topic in names.CLOSED_TOPICS:
             return None
@@ -137,14 +141,23 @@ class Half:
             prepared_offset: byte of the log where the half message begins that was committed.
             levels: how many delay levels there are; a committed message may be delayed.
         """
-        pairs = {name: text for name, text in self.pairs.items() if name not in (delay.REAL_TOPIC, delay.REAL_QUEUE)}
-        message = copy_of(self.record, self.topic, self.queue_id, b"", self.record.reconsume_times)
-        message = attrs.evolve(
-            message,
-            sys_flag=self.record.sys_flag & ~FLAG_TRANSACTION_MASK | FLAG_TRANSACTION_COMMIT,
-            prepared_transaction_offset=prepared_offset,
+        record, pairs = self.record, self.pairs.copy()
+        pairs.pop(delay.REAL_TOPIC, None)
+        pairs.pop(delay.REAL_QUEUE, None)
+        sys_flag = record.sys_flag & ~FLAG_TRANSACTION_MASK | FLAG_TRANSACTION_COMMIT
+        topic, queue_id = delay.redirect(self.topic, self.queue_id, pairs, sys_flag, levels)
+        return InnerMessage(
+            topic,
+            queue_id,
+            record.body,
+            format_properties(pairs).encode(),
+            record.born_ms,
+            record.born_host,
+            record.flag,
+            sys_flag,
+            record.reconsume_times,
+            prepared_offset,
         )
-        return with_delay(message, pairs, levels)
 
     def checked(self, times: int) -> Half:
         """Return it with *times* checks counted."""
@@ -225,8 +238,10 @@ def immunity_ms(seconds: str | None, timeout_ms: int) -> int:
         seconds: what its producer asks for; ``None`` or anything that is no number asks for nothing.
         timeout_ms: ``transactionTimeOut``, the shortest time there is.
     """
+    if not seconds:
+        return timeout_ms
     try:
-        wanted_ms = int(seconds or "") * 1000
+        wanted_ms = int(seconds) * 1000
     except ValueError:
         wanted_ms = 0
     return max(wanted_ms, timeout_ms)

@@ -59,12 +59,14 @@ def refusal(decision: Decision, half: Half | None, timeout_ms: int, now_ms: int)
     """
     if half is None:
         return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
-    late_ms = now_ms - half.record.born_ms - half.immunity_ms(timeout_ms)
-    if not decision.checked and half.pairs.get(IMMUNITY_SECONDS) and late_ms > 0:
-        return Refusal(
-            ResponseCode.ILLEGAL_OPERATION,
-            f"the decision came {late_ms} ms after {IMMUNITY_SECONDS} had passed; wait for the check and answer that",
-        )
+    if not decision.checked and half.pairs.get(IMMUNITY_SECONDS):
+        late_ms = now_ms - half.record.born_ms - half.immunity_ms(timeout_ms)
+        if late_ms > 0:
+            return Refusal(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"the decision came {late_ms} ms after {IMMUNITY_SECONDS} had passed; wait for the check and answer "
+                "that",
+            )
     if half.group is None or half.group != decision.group:
         return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
     if half.offset != decision.offset:

@@ -12,6 +12,7 @@ from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.transactions.counts import TransactionCounts
 from understudy.broker.transactions.half import Half
 from understudy.broker.transactions.reading import HalfQueue, HalfReader
+from understudy.broker.transactions.recent import RecentHalves
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 from understudy.store.message_store import MessageStore
@@ -35,6 +36,7 @@ class HalfLog:
         queues: those that are at work, by their number; none until they are learnt.
         counts: what is open, and what was decided.
         wake: set when there is something that an op message must be written of.
+        recent: what was stored last.
     """
 
     def __init__(self, node: Node, store: MessageStore, stats: BrokerStatistics, reader: HalfReader) -> None:
@@ -47,6 +49,7 @@ class HalfLog:
         self.queues: dict[int, HalfQueue] = {}
         self.counts = TransactionCounts(node.world.clock.wall_ms)
         self.wake = Signal()
+        self.recent = RecentHalves()
 
     def note_decided(self, queue: HalfQueue, offset: int, half: Half) -> None:
         """Note that nothing is left to be done about a half message.

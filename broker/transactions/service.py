@@ -27,6 +27,7 @@ from understudy.broker.transactions.log import HalfLog
 from understudy.broker.transactions.reading import HalfQueue, half_at
 from understudy.format import names
 from understudy.format.properties import format_properties, parse_properties
+from understudy.format.record import Record
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
@@ -113,6 +114,7 @@ class Transactions:
             for queue in self._halves.queues.values():
                 self._halves.write_ops(queue)
             self._halves.queues = {}
+            self._halves.recent.clear()
 
     def settings_changed(self) -> None:
         """Take note that a key of the configuration may have another value."""
@@ -145,6 +147,11 @@ class Transactions:
             self.counts.add(topic, messages)
 
         return count
+
+    def note_stored(self, record: Record, pairs: dict[str, str]) -> None:
+        """Remember a half message of a producer, which will mostly decide soon; see :class:`RecentHalves`."""
+        if self.opened.is_set():
+            self._halves.recent.keep(record, pairs)
 
     def taken_before(self, pairs: Mapping[str, str], born_ms: int) -> Appended | None:
         """Return where a half message stands that a slave of another group brought before; ``None`` when it is new.
@@ -188,7 +195,9 @@ class Transactions:
             the committed message could not be stored, nothing is decided.
         """
         now_ms = self._clock.wall_ms()
-        half = half_at(self._store, decision.physical_offset, names.HALF_TOPIC)
+        half = self._halves.recent.take(decision.physical_offset)
+        if half is None:
+            half = half_at(self._store, decision.physical_offset, names.HALF_TOPIC)
         refused = refusal(decision, half, self._config.transaction_time_out, now_ms)
         if refused is not None or half is None:
             return refused or Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")

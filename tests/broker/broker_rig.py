@@ -72,6 +72,7 @@ class Peer:
         self.state: dict[str, object] = {}
         self.alive = True
         self.choked = self.receiving = False
+        self.holds = 0
         self.received: list[Command] = []
         self.replies: dict[int, Command] = {}
         self.arrival = Signal()
@@ -142,6 +143,7 @@ class Rig:
         for name, value in more.items():
             setattr(command, name, value)
         (decoded,) = FrameReader().feed(encode(command))
+        peer.holds += not peer.receiving
         peer.receiving = True
         self.broker.server.dispatch(cast(Connection, peer), decoded)
         if not more_follow:
