@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import attrs
 
-from understudy.store.heads import is_inner_batch
+from understudy.store.heads import is_inner_batch, size_of
 from understudy.store.message_store import MessageStore
-from understudy.store.status import GetStatus
 
 _MESSAGES_MAX = 1_000
 """Of each queue that are looked at, its oldest ones."""
+_READ, _READ_BYTES = 32, 1 << 20
 
 
 @attrs.frozen
@@ -35,6 +35,16 @@ class LoggedBatches:
 
     def _has_batch(self, topic: str, queue_id: int) -> bool:
         store = self.store
-        begin = store.min_queue_offset(topic, queue_id)
-        found = store.get(topic, queue_id, begin, 1, 1, None, is_inner_batch, _MESSAGES_MAX)
-        return found.status is GetStatus.FOUND
+        at = store.min_queue_offset(topic, queue_id)
+        end = at + _MESSAGES_MAX
+        while at < end:
+            found = store.get(topic, queue_id, at, _READ, _READ_BYTES)
+            for part in found.parts:
+                while part:
+                    if is_inner_batch(part):
+                        return True
+                    part = part[size_of(part) :]
+            if found.next_begin_offset <= at:
+                break
+            at = found.next_begin_offset
+        return False

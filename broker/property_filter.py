@@ -1,15 +1,17 @@
 """What a subscription by a SQL92 condition makes of messages: their properties, as stored, against the condition.
 
-Only the properties that the condition names are looked for; the others are not decoded.
+Only the properties that the condition names are looked for; the others are not decoded. A read asks about hundreds of
+messages, whose values are mostly few: what the condition says of them is remembered while it lasts.
 
 Source: ExpressionMessageFilter.java.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from understudy.broker.sql_filter.expression import Expression
 from understudy.format.properties import find_property, parse_properties
-from understudy.format.record import properties_of
 
 FEW = 4
 """So many names are looked for one by one; to decode all properties costs less than more searches."""
@@ -20,6 +22,10 @@ CHARACTERS_OF_A_READ = 1 << 15
 
 BYTES_OF_CHARACTER = 64
 """What a condition keeps for each character of its text, about: a comparison is a function with its cells."""
+
+_REMEMBERED, _LONGEST = 256, 64
+"""Values of which a read remembers what the condition says, and bytes of one of them."""
+_PAIR_END, _PAIR_END_BYTE = b"\x02", 2
 
 
 class PropertyFilter:
@@ -35,17 +41,7 @@ class PropertyFilter:
         most_records: how many one read should ask it about.
     """
 
-    __slots__ = (
-        "_evaluate",
-        "_key",
-        "_names",
-        "_only",
-        "_searched",
-        "characters",
-        "kept_bytes",
-        "most_records",
-        "text",
-    )
+    __slots__ = ("_evaluate", "_names", "_searched", "characters", "kept_bytes", "most_records", "text")
 
     def __init__(self, expression: Expression) -> None:
         self.text = expression.text
@@ -54,19 +50,11 @@ class PropertyFilter:
         self.most_records = max(CHARACTERS_OF_A_READ // max(self.characters, 1), 1)
         self._evaluate = expression.matches
         names = sorted(expression.names)
-        self._names = [(name, f"{name}\x01".encode()) for name in names] if len(names) <= FEW else []
         self._searched = len(names) <= FEW
-        self._only, self._key = self._names[0] if len(self._names) == 1 else ("", b"")
-
-    def accepts(self, record: memoryview) -> bool:
-        """Tell whether a stored message is wanted."""
-        return self.passes(properties_of(record))
+        self._names = [(name, f"{name}\x01".encode()) for name in names] if self._searched else []
 
     def passes(self, properties: bytes) -> bool:
         """Tell whether a message with this properties string is wanted."""
-        if self._key:
-            value = find_property(properties, self._key)
-            return self._evaluate({} if value is None else {self._only: value.decode("utf-8", "replace")})
         if not self._searched:
             return self._evaluate(parse_properties(properties))
         found = {}
@@ -75,3 +63,59 @@ class PropertyFilter:
             if value is not None:
                 found[name] = value.decode("utf-8", "replace")
         return self._evaluate(found)
+
+    def reading(self) -> Callable[[bytes], bool]:
+        """Return what :meth:`passes` is, for all messages of one read."""
+        if not self._names:
+            return self.passes
+        return self._passes_by_one() if len(self._names) == 1 else self._passes_by_few()
+
+    def _passes_by_one(self) -> Callable[[bytes], bool]:
+        ((_, key),) = self._names
+        passes, known = self.passes, dict[bytes, bool]()
+        known_of = known.get
+        missing = self._evaluate({})
+
+        def passes_by_value(properties: bytes) -> bool:
+            # The last pair of the name counts. Where its value is empty, or the name is the end of another one, passes
+            # looks for one before it.
+            before, found, behind = properties.rpartition(key)
+            if not found:
+                return missing
+            if before and before[-1] != _PAIR_END_BYTE:
+                return passes(properties)
+            value = behind.partition(_PAIR_END)[0]
+            verdict = known_of(value)
+            if verdict is None:
+                verdict = passes(properties)
+                if 0 < len(value) <= _LONGEST and len(known) < _REMEMBERED:
+                    known[value] = verdict
+            return verdict
+
+        return passes_by_value
+
+    def _passes_by_few(self) -> Callable[[bytes], bool]:
+        keys = [key for _, key in self._names]
+        passes, known = self.passes, dict[bytes, bool]()
+        known_of = known.get
+
+        def passes_by_values(properties: bytes) -> bool:
+            values = []
+            for key in keys:
+                before, found, behind = properties.rpartition(key)
+                if not found:
+                    values.append(b"")
+                    continue
+                value = behind.partition(_PAIR_END)[0]
+                if not value or (before and before[-1] != _PAIR_END_BYTE):
+                    return passes(properties)
+                values.append(value)
+            met = _PAIR_END.join(values)  # which is in none of them
+            verdict = known_of(met)
+            if verdict is None:
+                verdict = passes(properties)
+                if len(met) <= _LONGEST and len(known) < _REMEMBERED:
+                    known[met] = verdict
+            return verdict
+
+        return passes_by_values

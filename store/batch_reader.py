@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from understudy.format.record import properties_of
 from understudy.store.batch_queue import BatchQueue
 from understudy.store.batch_repair import BatchRepair
 from understudy.store.core import StoreCore
@@ -49,7 +50,7 @@ class BatchReader:
         max_messages: int,
         max_bytes: int,
         accept: Callable[[int], bool] | None,
-        accept_record: Callable[[memoryview], bool] | None,
+        accept_properties: Callable[[bytes], bool] | None,
     ) -> GetResult:
         """Read as :meth:`understudy.store.reader.Reader.get` does.
 
@@ -58,7 +59,7 @@ class BatchReader:
 
         Args:
             topic, queue_id, offset, max_messages, max_bytes: what is read.
-            accept, accept_record: filters by tags code and by raw record; ``None`` takes all.
+            accept, accept_properties: filters by tags code and by properties; ``None`` takes all.
         """
         core = self._core
         queue = core.batch_queues.by_key.get((topic, queue_id))
@@ -95,7 +96,7 @@ class BatchReader:
                 status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
             wanted = accept is None or accept(unit.code) or is_inner_batch(record)
-            if not wanted or not (accept_record is None or accept_record(record)):
+            if not wanted or not (accept_properties is None or accept_properties(properties_of(record))):
                 status = GetStatus.NO_MATCHED_MESSAGE
                 continue
             parts.append(record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from understudy.format.record import properties_of
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.heads import own_offset
@@ -35,7 +36,7 @@ class CarefulScan:
         min_offset: int,
         max_offset: int,
         accept: Callable[[int], bool] | None,
-        accept_record: Callable[[memoryview], bool] | None,
+        accept_properties: Callable[[bytes], bool] | None,
     ) -> GetResult:
         """Read the messages of *units*, which begin at queue offset *offset*.
 
@@ -43,7 +44,7 @@ class CarefulScan:
             queue: that they are of.
             most_bytes, most_count: bounds of the read; the first message is read whatever its size.
             min_offset, max_offset: of the queue, for the result.
-            accept, accept_record: filters by tags code and by record; ``None`` takes all.
+            accept, accept_properties: filters by tags code and by properties; ``None`` takes all.
         """
         core, log = self._core, self._core.log
         status = GetStatus.NO_MATCHED_MESSAGE
@@ -69,7 +70,7 @@ class CarefulScan:
                 continue
             if count and (total + size > most_bytes or count >= most_count):
                 break
-            if physical != run_end or accept_record is not None or physical < core.trusted_from:
+            if physical != run_end or accept_properties is not None or physical < core.trusted_from:
                 record = log.bytes_at(physical, size)
                 if record is None and self._is_gone(queue, wanted, physical):
                     scanned += 1
@@ -99,7 +100,7 @@ class CarefulScan:
                         scanned += 1
                     continue
                 scanned += 1
-                if accept_record is not None and (record is None or not accept_record(record)):
+                if accept_properties is not None and (record is None or not accept_properties(properties_of(record))):
                     continue
                 if physical != run_end:
                     if run_start >= 0:

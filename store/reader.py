@@ -15,6 +15,7 @@ from understudy.store.core import StoreCore
 from understudy.store.extensions import WantedBits
 from understudy.store.heads import own_offset, size_of
 from understudy.store.integrity import Integrity
+from understudy.store.property_scan import PropertyScan
 from understudy.store.queue_repair import QueueRepair
 from understudy.store.status import GetResult, GetStatus
 
@@ -28,6 +29,7 @@ class Reader:
         self._core = core
         self._integrity = integrity
         self._careful = CarefulScan(core, integrity, repair)
+        self._by_properties = PropertyScan(core, self._are_whole)
         #: A plain slave does not correct a consumer's offset; its master knows better.
         self.correct_offsets = True
         self._batches = BatchReader(core, integrity, batches, self._outside, self._corrected)
@@ -38,7 +40,7 @@ class Reader:
         config = self._core.config
         memory = config.memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._near_bytes = memory * config.access_message_in_memory_max_ratio // 100
-        self._careful.near_bytes = self._near_bytes
+        self._careful.near_bytes = self._by_properties.near_bytes = self._near_bytes
         self._scan_units = config.max_filter_message_size // UNIT_BYTES
 
     def get(
@@ -49,7 +51,7 @@ class Reader:
         max_messages: int,
         max_bytes: int,
         accept: Callable[[int], bool] | None = None,
-        accept_record: Callable[[memoryview], bool] | None = None,
+        accept_properties: Callable[[bytes], bool] | None = None,
         most_asked: int = _MAX_BYTES,
         wanted_bits: WantedBits | None = None,
     ) -> GetResult:
@@ -57,14 +59,14 @@ class Reader:
 
         Args:
             accept: filter by tags code; None takes all.
-            accept_record: filter by raw record, asked after *accept*; None takes all.
-            most_asked: records that *accept_record* is asked about at most; the next read goes on behind them.
+            accept_properties: filter by the properties string, asked after *accept*; None takes all.
+            most_asked: messages that *accept_properties* is asked about at most; the next read goes on behind them.
             wanted_bits: filter by what extends units, asked before anything is read of the log; None takes all.
         """
         core = self._core
         queue = core.consume_queues.by_key.get((topic, queue_id))
         if core.batch_queues.topics and topic in core.batch_queues.topics:
-            return self._batches.get(topic, queue_id, offset, max_messages, max_bytes, accept, accept_record)
+            return self._batches.get(topic, queue_id, offset, max_messages, max_bytes, accept, accept_properties)
         if queue is None or queue.max_offset == 0:
             hidden = queue is not None and 0 <= offset <= queue.next_offset
             next_offset = offset if hidden else self._corrected(offset, 0)
@@ -81,7 +83,7 @@ class Reader:
         config = core.config
         log = core.log
         count = min(max_messages, max_offset - offset, UNITS_AT_ONCE_MAX) if accept is None else 0
-        if count > 0 and accept_record is None:
+        if count > 0 and accept_properties is None:
             # Nearly always all wanted messages are near the end of the log: then one unpack and one sum show whether
             # they are neighbours, and one slice, or one for each message, is the whole read.
             units = core.consume_queues.units(queue, offset, min(count, config.max_transfer_count_in_memory))
@@ -110,7 +112,7 @@ class Reader:
                         and (
                             first >= core.trusted_from
                             or queue.whole_from <= offset <= offset + count <= queue.whole_to
-                            or self._are_whole(queue, offset, units, None)
+                            or self._are_whole(queue, offset, units)
                         )
                     ):
                         return GetResult(
@@ -119,11 +121,11 @@ class Reader:
         if core.extensions.present and (accept is not None or wanted_bits is not None):
             accept = core.extensions.accepting(queue, accept, wanted_bits)
         scanned = max(self._scan_units, max_messages, 1)
-        if accept_record is not None:
+        if accept_properties is not None:
             scanned = min(scanned, max(most_asked, 1))
         wanted = min(max_offset - offset, scanned)
         return self._scan(
-            queue, offset, wanted, max(max_messages, 1), max_bytes, min_offset, max_offset, accept, accept_record
+            queue, offset, wanted, max(max_messages, 1), max_bytes, min_offset, max_offset, accept, accept_properties
         )
 
     def _light_ends(self, queue: ConsumeQueue, offset: int, units: tuple[int, ...], parts: list[memoryview]) -> bool:
@@ -170,7 +172,7 @@ class Reader:
         min_offset: int,
         max_offset: int,
         accept: Callable[[int], bool] | None,
-        accept_record: Callable[[memoryview], bool] | None,
+        accept_properties: Callable[[bytes], bool] | None,
     ) -> GetResult:
         """Read messages that are not all neighbours, or not all wanted, out of *wanted* units."""
         core = self._core
@@ -181,7 +183,7 @@ class Reader:
             next_offset = self._corrected(offset, min([max_offset, *later]))
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset, [])
         most_bytes, most_count = self._limits(units, max_messages, max_bytes)
-        if accept_record is None:
+        if accept_properties is None:
             parts: list[memoryview] = []
             base, end, view = log.base, log.base + log.at, log.view
             start = stop = last = last_size = -1
@@ -237,12 +239,18 @@ class Reader:
                     behind = log.end - stop > self._near_bytes
                     next_offset = offset + scanned
                     return GetResult(GetStatus.FOUND, next_offset, min_offset, max_offset, parts, total, count, behind)
+        elif accept is None and not queue.is_light:
+            quickly = self._by_properties.scan(
+                queue, offset, units, most_bytes, most_count, min_offset, max_offset, accept_properties
+            )
+            if quickly is not None:
+                return quickly
         return self._careful.scan(
-            queue, offset, units, most_bytes, most_count, min_offset, max_offset, accept, accept_record
+            queue, offset, units, most_bytes, most_count, min_offset, max_offset, accept, accept_properties
         )
 
     def _are_whole(
-        self, queue: ConsumeQueue, offset: int, units: memoryview, accept: Callable[[int], bool] | None
+        self, queue: ConsumeQueue, offset: int, units: memoryview, accept: Callable[[int], bool] | None = None
     ) -> bool:
         """Whether every wanted record of *units* is whole, as far as that is not known yet."""
         wanted = (

@@ -194,7 +194,7 @@ class Taker:
         for _ in range(2):
             if isinstance(wanted, PropertyFilter):
                 found = self._store.get(
-                    queue.topic, queue.queue_id, start, most, MOST_BYTES, None, wanted.accepts, wanted.most_records
+                    queue.topic, queue.queue_id, start, most, MOST_BYTES, None, wanted.reading(), wanted.most_records
                 )
             else:
                 accept = None if wanted is None else wanted.__contains__

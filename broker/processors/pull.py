@@ -238,9 +238,9 @@ class PullProcessor:
         if filtered is None:
             found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES)
         elif isinstance(filtered, PropertyFilter):
-            accepts, most = filtered.accepts, filtered.most_records
+            passes, most = filtered.reading(), filtered.most_records
             bits = self._subscriptions.bits_of(group, topic, filtered)
-            found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, None, accepts, most, bits)
+            found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, None, passes, most, bits)
         else:
             found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, filtered.__contains__)
         self._stats.get_took(self._clock.wall_ms() - before_ms)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from understudy.format.record import properties_of
 from understudy.store.batch_queue import BatchUnit
 from understudy.store.compaction.files import CompactedFile, CompactedQueue
 from understudy.store.compaction.layout import whole
@@ -46,28 +47,28 @@ class CompactedReading:
         max_messages: int,
         max_bytes: int,
         accept: Callable[[int], bool] | None = None,
-        accept_record: Callable[[memoryview], bool] | None = None,
+        accept_properties: Callable[[bytes], bool] | None = None,
         most_asked: int = _MAX_BYTES,
         wanted_bits: WantedBits | None = None,
     ) -> GetResult:
         """Read as :meth:`understudy.store.reader.Reader.get` does.
 
         Args:
-            topic, queue_id, offset, max_messages, max_bytes, accept, accept_record, most_asked: as of that.
+            topic, queue_id, offset, max_messages, max_bytes, accept, accept_properties, most_asked: as of that.
             wanted_bits: as of that; what is copied has its tags codes only.
         """
         queue = self._queues.served(topic, queue_id)
         if queue is None:
             return self._plain(
-                topic, queue_id, offset, max_messages, max_bytes, accept, accept_record, most_asked, wanted_bits
+                topic, queue_id, offset, max_messages, max_bytes, accept, accept_properties, most_asked, wanted_bits
             )
         if 0 <= offset < queue.copied_to:
-            found = self._copied(queue, offset, max_messages, max_bytes, accept, accept_record)
+            found = self._copied(queue, offset, max_messages, max_bytes, accept, accept_properties)
             if found is not None:
                 return found
             offset = queue.copied_to
         found = self._plain(
-            topic, queue_id, offset, max_messages, max_bytes, accept, accept_record, most_asked, wanted_bits
+            topic, queue_id, offset, max_messages, max_bytes, accept, accept_properties, most_asked, wanted_bits
         )
         if found.max_offset:
             found.min_offset = self.min_queue_offset(topic, queue_id)
@@ -125,7 +126,7 @@ class CompactedReading:
         max_messages: int,
         max_bytes: int,
         accept: Callable[[int], bool] | None,
-        accept_record: Callable[[memoryview], bool] | None,
+        accept_properties: Callable[[bytes], bool] | None,
     ) -> GetResult | None:
         """Read what is copied from *offset* on; ``None`` when nothing is left there."""
         config = self._core.config
@@ -145,7 +146,7 @@ class CompactedReading:
             record = self._record(file, unit)
             if record is None:
                 status = GetStatus.MESSAGE_WAS_REMOVING
-            elif accept_record is None or accept_record(record):
+            elif accept_properties is None or accept_properties(properties_of(record)):
                 parts.append(record)
                 total += unit.size
         if not looked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,13 +170,18 @@ async def subscribed(rig: Rig, text: str) -> None:
 def looked_at(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Return the list to which the properties go that a pull looks at from now on."""
     found: list[bytes] = []
-    passes = PropertyFilter.passes
+    reading = PropertyFilter.reading
 
-    def noting(self: PropertyFilter, properties: bytes) -> bool:
-        found.append(properties)
-        return passes(self, properties)
+    def noting(self: PropertyFilter) -> Callable[[bytes], bool]:
+        passes = reading(self)
 
-    monkeypatch.setattr(PropertyFilter, "passes", noting)
+        def noted(properties: bytes) -> bool:
+            found.append(properties)
+            return passes(properties)
+
+        return noted
+
+    monkeypatch.setattr(PropertyFilter, "reading", noting)
     return found
 
 

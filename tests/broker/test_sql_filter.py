@@ -16,7 +16,7 @@ from understudy.broker.sql_filter.expression import ExpressionCache, compile_exp
 from understudy.broker.sql_filter.lexer import MAX_TEXT, SqlError
 from understudy.broker.sql_filter.parser import MAX_DEPTH, MAX_LISTED
 from understudy.broker.sql_filter.values import EvaluationError, compare_doubles, to_double, to_int, to_long
-from understudy.format.properties import format_properties
+from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import encode_host, encode_record, properties_of
 from understudy.testkit.processor_time import least_seconds
 
@@ -284,7 +284,62 @@ def test_stored_messages_are_judged_by_their_properties(
 
     assert properties_of(memoryview(record)) == properties
     expression = compile_expression(text)
-    assert PropertyFilter(expression).accepts(memoryview(record)) is expression.matches(held)
+    assert PropertyFilter(expression).passes(properties_of(memoryview(record))) is expression.matches(held)
+
+
+CONDITIONS = [
+    "a = 3",
+    "a > 2",
+    "a IS NULL",
+    "a IS NOT NULL AND NOT a = 'x'",
+    "a <> 'x' OR b IS NULL",
+    "a = 3 AND b IN ('3', 'x') AND TAGS IS NULL",
+    "a = 3 OR b = 3 OR c = 3 OR d = 3 OR TAGS = 'x'",
+    "1 = 1",
+]
+"""Of one name, of a few, of many and of none."""
+PIECES = [
+    "a",
+    "b",
+    "ba",
+    "TAGS",
+    "\x01",
+    "\x02",
+    "a\x01",
+    "\x02a\x01",
+    "b\x013\x02",
+    "3",
+    "+3",
+    "03",
+    "\uff13",
+    "x",
+    "4e0",
+    " 3",
+]
+BLOCKS = st.one_of(
+    st.binary(max_size=40),
+    st.lists(st.one_of(st.sampled_from(PIECES).map(str.encode), st.binary(max_size=3)), max_size=14).map(b"".join),
+    st.dictionaries(st.sampled_from(["a", "b", "c", "TAGS"]), st.sampled_from(["3", "4", "x", "3" * 70])).map(
+        lambda held: format_properties(held).encode()
+    ),
+)
+
+
+@given(st.sampled_from(CONDITIONS), st.lists(BLOCKS, max_size=30))
+def test_a_read_says_of_any_properties_what_the_condition_says_of_each(text: str, blocks: list[bytes]) -> None:
+    expression = compile_expression(text)
+    found = PropertyFilter(expression)
+    passes = found.reading()
+    expected = [expression.matches(parse_properties(properties)) for properties in blocks]
+    assert expected == [found.passes(properties) for properties in blocks]
+    assert expected * 2 == [passes(properties) for properties in blocks * 2]
+
+
+@pytest.mark.parametrize("text", ["a = 3", "a = 3 AND b IS NULL"])
+def test_a_read_of_many_values_remembers_a_few(text: str) -> None:
+    passes = PropertyFilter(compile_expression(text)).reading()
+    for _ in range(2):
+        assert [number == 3 for number in range(2_000)] == [passes(b"a\x01%d\x02" % n) for n in range(2_000)]
 
 
 def test_a_message_costs_little() -> None:

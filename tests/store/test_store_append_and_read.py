@@ -18,6 +18,7 @@ from store_fixtures import (
 
 from understudy.format.batch import encode_batch
 from understudy.format.java_hash import java_hash
+from understudy.format.properties import find_property
 from understudy.format.record import decode_record, encode_host
 from understudy.store.config import SYNC_FLUSH
 from understudy.store.status import Appended, GetStatus, PutRejected, PutStatus
@@ -98,18 +99,20 @@ async def test_neighbours_are_one_slice(autojump_clock: object) -> None:
         assert sum(map(len, found.parts)) == found.size_bytes
 
 
-async def test_filters_see_tags_codes_and_records(autojump_clock: object) -> None:
+async def test_filters_see_tags_codes_and_properties(autojump_clock: object) -> None:
     async with running_store(simulated_world()) as store:
         for number in range(12):
-            put(store, TOPIC, b"%d" % number, TAGS="even" if number % 2 == 0 else "odd")
+            put(store, TOPIC, b"%d" % number, TAGS="even" if number % 2 == 0 else "odd", n=str(number))
         even = java_hash("even")
         found = store.get(TOPIC, 0, 0, 32, 1 << 20, lambda code: code == even)
         assert bodies_of(found) == [b"0", b"2", b"4", b"6", b"8", b"10"]
         assert found.next_begin_offset == 12
         limited = store.get(TOPIC, 0, 0, 2, 1 << 20, lambda code: code == even)
         assert (bodies_of(limited), limited.next_begin_offset) == ([b"0", b"2"], 4)
-        by_record = store.get(TOPIC, 0, 0, 32, 1 << 20, None, lambda raw: int(decode_record(raw).body) > 9)
-        assert bodies_of(by_record) == [b"10", b"11"]
+        by_properties = store.get(
+            TOPIC, 0, 0, 32, 1 << 20, None, lambda raw: int(find_property(raw, b"n\x01") or 0) > 9
+        )
+        assert bodies_of(by_properties) == [b"10", b"11"]
         nothing = store.get(TOPIC, 0, 3, 32, 1 << 20, lambda code: False)
         assert (nothing.status, nothing.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 12)
 

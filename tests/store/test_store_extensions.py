@@ -13,7 +13,7 @@ from golden_stores import manifest, opened, read_queue, unpack
 from store_accidents import befall, with_accidents
 
 from understudy.format.java_hash import java_hash
-from understudy.format.properties import find_property, format_properties
+from understudy.format.properties import find_property, format_properties, parse_properties
 from understudy.format.record import decode_record, decode_records, encode_host
 from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
@@ -69,10 +69,10 @@ def wanted_of(store: MessageStore, topic: str = "T") -> tuple[list[bytes], int]:
     bodies: list[bytes] = []
     looked = 0
 
-    def accept(record: memoryview) -> bool:
+    def accept(properties: bytes) -> bool:
         nonlocal looked
         looked += 1
-        return decode_record(record).properties.get("want") == "1"
+        return is_wanted(properties)
 
     offset = max(store.min_queue_offset(topic, 0), 0)
     while offset < store.max_queue_offset(topic, 0):
@@ -133,7 +133,7 @@ async def test_a_message_stored_before_the_condition_came_or_with_other_bits_is_
     def looked_at(wanted: WantedBits | None) -> int:
         asked = 0
 
-        def accept(record: memoryview) -> bool:
+        def accept(properties: bytes) -> bool:
             nonlocal asked
             asked += 1
             return True
@@ -288,8 +288,8 @@ async def test_units_of_the_reference_are_read_with_their_tags_and_bits(tmp_path
         for queue_id in range(2):
             looked: list[int] = []
 
-            def accept(record: memoryview, looked: list[int] = looked) -> bool:
-                looked.append(int(decode_record(record).properties["idx"]))
+            def accept(properties: bytes, looked: list[int] = looked) -> bool:
+                looked.append(int(parse_properties(properties)["idx"]))
                 return True
 
             found = store.get("OrderTopic", queue_id, 0, 64, 1 << 20, None, accept, 1 << 20, wanted)

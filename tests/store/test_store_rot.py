@@ -44,18 +44,23 @@ def rot(world: World, physical: int, change: int) -> None:
     disk_of(world).damage(f"/store/commitlog/{begin:020d}", changed)
 
 
-def everything(store: MessageStore, at_once: int = 32, accept: Callable[[int], bool] | None = None) -> list[Record]:
+def everything(
+    store: MessageStore,
+    at_once: int = 32,
+    accept: Callable[[int], bool] | None = None,
+    by_properties: Callable[[bytes], bool] | None = None,
+) -> list[Record]:
     found: list[Record] = []
     offset = 0
     while offset < store.max_queue_offset(TOPIC, 0):
-        read = store.get(TOPIC, 0, offset, at_once, 1 << 20, accept)
+        read = store.get(TOPIC, 0, offset, at_once, 1 << 20, accept, by_properties)
         assert read.next_begin_offset > offset
         found += records_of(read)
         offset = read.next_begin_offset
     return found
 
 
-@pytest.mark.parametrize("way", ["many at once", "one by one", "filtered"])
+@pytest.mark.parametrize("way", ["many at once", "one by one", "filtered", "by properties"])
 @pytest.mark.parametrize("seed", range(20))
 async def test_a_message_that_rots_is_left_out_and_noted(seed: int, way: str, autojump_clock: object) -> None:
     world, chance = simulated_world(seed), random.Random(seed)
@@ -67,8 +72,9 @@ async def test_a_message_that_rots_is_left_out_and_noted(seed: int, way: str, au
     rot(world, starts[victim] + at, 1 << chance.randrange(7))
     async with running_store(world) as store:
         accept = (lambda code: True) if way == "filtered" else None
+        by_properties = (lambda properties: True) if way == "by properties" else None
         for _ in range(2):
-            found = everything(store, 1 if way == "one by one" else 32, accept)
+            found = everything(store, 1 if way == "one by one" else 32, accept, by_properties)
             # then everybody gets all the others
             assert [number for number in range(COUNT) if number != victim] == [each.queue_offset for each in found]
         assert store.max_queue_offset(TOPIC, 0) == COUNT
