@@ -1,4 +1,4 @@
-"""How fast is the store on one core, without any client: append, batch append, pull, start after a killed process.
+"""How fast is the store on one core, without any client: append, batch append, pulls, start after a killed process.
 
     ./understudy bench store [--messages N] [--light N] [--only-light] [--folder DIR] [--json]
 
@@ -21,6 +21,8 @@ from pathlib import Path
 
 import trio
 
+from understudy.broker.property_filter import PropertyFilter
+from understudy.broker.sql_filter.expression import compile_expression
 from understudy.format.batch import encode_batch
 from understudy.format.names import LIGHT_PREFIX
 from understudy.format.properties import format_properties
@@ -61,7 +63,8 @@ def rate(count: int, work: Callable[[], None]) -> float:
 def properties_of(number: int) -> bytes:
     """Return properties like those of a Java client's message."""
     key = f"7F0000010A2018B4AAC2{number >> 5 & 0xFFFFFFFF:08X}{number & 0xFFFF:04X}"
-    return format_properties({"UNIQ_KEY": key, "WAIT": "true", "CLUSTER": "DefaultCluster"}).encode()
+    pairs = {"a": str(number % 10), "UNIQ_KEY": key, "WAIT": "true", "CLUSTER": "DefaultCluster"}
+    return format_properties(pairs).encode()
 
 
 async def measure(folder: str, messages: int) -> dict[str, float]:
@@ -107,6 +110,17 @@ async def measure(folder: str, messages: int) -> dict[str, float]:
             get("Bench", 0, number % (messages // QUEUES - PULL), PULL, 1 << 20)
 
     figures["pull 32 of one queue among eight, pulls/s"] = rate(20_000, pull_scattered)
+
+    condition = PropertyFilter(compile_expression("a = 3"))
+
+    def pull_by_condition() -> None:
+        for queue in range(QUEUES):
+            offset = 0
+            while offset < store.max_queue_offset("Batches", queue):
+                found = store.get("Batches", queue, offset, PULL, 1 << 20, None, condition.reading())
+                offset = found.next_begin_offset
+
+    figures["pull by a condition, messages looked at/s"] = rate(len(batches) * BATCH, pull_by_condition)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(store.run)
         await trio.sleep(1)  # as long as a running broker needs to note its progress

@@ -71,32 +71,31 @@ class PropertyFilter:
         return self._passes_by_one() if len(self._names) == 1 else self._passes_by_few()
 
     def _passes_by_one(self) -> Callable[[bytes], bool]:
-        ((_, key),) = self._names
-        passes, known = self.passes, dict[bytes, bool]()
+        ((name, key),) = self._names
+        passes, evaluate, known = self.passes, self._evaluate, dict[bytes, bool]()
         known_of = known.get
-        missing = self._evaluate({})
+        missing = evaluate({})
 
         def passes_by_value(properties: bytes) -> bool:
-            # The last pair of the name counts. Where its value is empty, or the name is the end of another one, passes
-            # looks for one before it.
             before, found, behind = properties.rpartition(key)
             if not found:
                 return missing
-            if before and before[-1] != _PAIR_END_BYTE:
-                return passes(properties)
+            # The last pair of a name counts. This is none if its value is empty or its name longer: then passes looks.
             value = behind.partition(_PAIR_END)[0]
+            if not value or (before and before[-1] != _PAIR_END_BYTE):
+                return passes(properties)
             verdict = known_of(value)
             if verdict is None:
-                verdict = passes(properties)
-                if 0 < len(value) <= _LONGEST and len(known) < _REMEMBERED:
+                verdict = evaluate({name: value.decode("utf-8", "replace")})
+                if len(value) <= _LONGEST and len(known) < _REMEMBERED:
                     known[value] = verdict
             return verdict
 
         return passes_by_value
 
     def _passes_by_few(self) -> Callable[[bytes], bool]:
-        keys = [key for _, key in self._names]
-        passes, known = self.passes, dict[bytes, bool]()
+        names, keys = zip(*self._names, strict=True)
+        passes, evaluate, known = self.passes, self._evaluate, dict[bytes, bool]()
         known_of = known.get
 
         def passes_by_values(properties: bytes) -> bool:
@@ -113,7 +112,8 @@ class PropertyFilter:
             met = _PAIR_END.join(values)  # which is in none of them
             verdict = known_of(met)
             if verdict is None:
-                verdict = passes(properties)
+                held = zip(names, values, strict=True)
+                verdict = evaluate({name: value.decode("utf-8", "replace") for name, value in held if value})
                 if len(met) <= _LONGEST and len(known) < _REMEMBERED:
                     known[met] = verdict
             return verdict
