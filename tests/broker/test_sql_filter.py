@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from understudy.broker.property_filter import PropertyFilter
@@ -325,7 +325,21 @@ BLOCKS = st.one_of(
 )
 
 
+ODD = [
+    b"ba\x013\x02",
+    b"a\x013\x02ba\x014\x02",
+    b"a\x013\x02a\x01\x02",
+    b"a\x013\x02a\x014",
+    b"a\x01",
+    b"\x01a\x013",
+    b"a\x01\xc3\x02",
+]
+"""A name that ends as another one, an empty value, a name twice, no end, no name, half a character."""
+
+
 @given(st.sampled_from(CONDITIONS), st.lists(BLOCKS, max_size=30))
+@example("a = 3", ODD)
+@example("a = 3 AND b IS NULL", ODD)
 def test_a_read_says_of_any_properties_what_the_condition_says_of_each(text: str, blocks: list[bytes]) -> None:
     expression = compile_expression(text)
     found = PropertyFilter(expression)

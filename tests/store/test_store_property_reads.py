@@ -10,7 +10,7 @@ import trio
 from store_fixtures import bodies_of, put, running_store, simulated_world, small_config
 
 from understudy.format.properties import find_property
-from understudy.format.record import encode_host, encode_record
+from understudy.format.record import BODY_LENGTH_AT, MAGIC_V2, encode_host, encode_record
 from understudy.store.message_store import MessageStore
 from understudy.store.property_scan import PropertyScan
 from understudy.store.status import GetResult, GetStatus
@@ -81,19 +81,28 @@ def raw_log(chance: random.Random, topic: str, count: int) -> bytes:
     for number in range(count):
         own += chance.choice([1, 1, 1, 1, 1, 1, 1, 1, 2, 4]) if number else 0
         for name, at in ((topic, own), ("Other", number)) if chance.randrange(3) else ((topic, own),):
-            raw += encode_record(
+            body = chance.randbytes(chance.choice([0, 10, 700]))
+            record = encode_record(
                 name,
                 0,
                 at,
                 len(raw),
-                chance.randbytes(chance.choice([0, 10, 700])),
+                body,
                 chance.choice([b"", b"a\x013\x02", b"TAGS\x01x\x02a\x01%d" % chance.randrange(5), b"\x02\x01a"]),
                 born_host=chance.choice(HOSTS),
                 store_host=HOSTS[0],
                 born_ms=1,
                 store_ms=1,
             )
+            raw += record if chance.randrange(10) or len(name) > 127 else with_long_topic_field(record, len(body))
     return raw
+
+
+def with_long_topic_field(record: bytes, body_length: int) -> bytes:
+    """Return a record in the form that those of long topics have."""
+    at = BODY_LENGTH_AT[record[39] >> 4 & 3] + 4 + body_length
+    raw = record[:at] + b"\0" + record[at:]
+    return len(raw).to_bytes(4, "big") + MAGIC_V2.to_bytes(4, "big") + raw[8:]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -102,7 +111,7 @@ async def test_what_is_found_in_small_files_is_what_the_careful_way_finds(
 ) -> None:
     world, chance = simulated_world(seed), random.Random(seed)
     config = small_config(
-        memory_bytes=chance.choice([1 << 10, 1 << 30]), max_filter_message_size=chance.choice([400, 16_000])
+        memory_bytes=chance.choice([1 << 10, 1 << 16, 1 << 30]), max_filter_message_size=chance.choice([400, 16_000])
     )
     async with running_store(world, config) as store:
         for _ in range(90):
@@ -134,17 +143,25 @@ async def test_what_is_found_between_losses_is_what_the_careful_way_finds(
         assert 0 < ways.quick < store.max_queue_offset(topic, 0)
 
 
-async def test_a_read_that_begins_in_one_file_ends_in_another(
+async def test_a_read_goes_on_in_the_next_file_while_one_is_mapped_at_a_time(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
 ) -> None:
-    config = small_config(mapped_file_size_consume_queue=20 * 1_000, mapped_log_files_max=1)
-    async with running_store(simulated_world(), config) as store:
-        for number in range(60):
+    world, config = simulated_world(), small_config(mapped_file_size_consume_queue=20 * 1_000, mapped_log_files_max=1)
+    expected = [b"%d" % number for number in range(7, 100, 10)]
+    async with running_store(world, config) as store:
+        for number in range(100):
             put(store, "T", b"%d" % number + b" " * 1_000, a=str(number % 10))
-        assert len(store._core.segments.items) > 3
-        found = Ways(store, monkeypatch).read("T", 0, accepts("7"))
-        assert [b"%d" % number for number in range(7, 60, 10)] == [body.strip() for body in bodies_of(found)]
-        assert (GetStatus.FOUND, 60) == (found.status, found.next_begin_offset)
+        assert expected == read_to_the_end(Ways(store, monkeypatch))
+    async with running_store(world, config) as store:
+        assert expected == read_to_the_end(Ways(store, monkeypatch))
+
+
+def read_to_the_end(ways: Ways) -> list[bytes]:
+    """Return the bodies of one read over several files."""
+    assert len(ways.store._core.segments.items) > 5
+    found = ways.read("T", 0, accepts("7"))
+    assert (GetStatus.FOUND, 100, 1) == (found.status, found.next_begin_offset, ways.quick)
+    return [body.strip() for body in bodies_of(found)]
 
 
 @pytest.mark.parametrize("kind", ["behind the file", "inside of the message", "lost", "longer", "before the log"])
