@@ -71,9 +71,8 @@ class Connection:
         self._limits = limits
         self._load = load if load is not None else Load()
         self._cork: list[Buffer] | None = None
-        self.holds = 0
         self._outbox = Outbox(stream, clock, limits, self._load.outgoing, self.close)
-        self._corked_bytes = 0
+        self._corked_bytes = self.holds = 0
         self._incoming_bytes = 0
         self._pending: dict[int, _Pending] = {}
         self._asked: dict[int, Callable[[Command | None], None]] = {}
@@ -141,8 +140,7 @@ class Connection:
         """
         if self._cork is not None or self.closed.is_set():
             return False
-        self._cork, self._corked_bytes = [], 0
-        self.holds += 1
+        self._cork, self._corked_bytes, self.holds = [], 0, self.holds + 1
         return True
 
     def release(self) -> None:
@@ -302,8 +300,7 @@ class Connection:
                         await turn.acquire()
                     try:
                         cork = self._cork = []
-                        self.holds += 1
-                        self._corked_bytes = 0
+                        self._corked_bytes, self.holds = 0, self.holds + 1
                         if count == 1 and not done:  # mostly: no look at the clock is due
                             done = 1
                             if commands[0].flag & RESPONSE_BIT:
