@@ -206,14 +206,19 @@ class SwitchReplication(Replication):
         return self._history
 
     def follow(self, master_address: str | None, ha_address: str | None) -> None:
-        """Learn where the log of the commanded master is; any other is not followed."""
-        if self.commanded is None or master_address == self.commanded:
+        """Learn where the log of the commanded master is; any other is not followed.
+
+        Nor is anybody before there is one: a former master that does not know of its successor yet, and that name
+        servers still show, would have what it never had cut from the only log that has it.
+        """
+        if self.commanded is not None and master_address == self.commanded:
             super().follow(master_address, ha_address)
 
     def lose_master(self) -> None:
         """Take no notice of it: the controllers say who is master, not the name servers."""
-        if self.commanded is None:
-            super().lose_master()
+
+    def _fixed_address(self) -> str | None:
+        return None  # who is master changes, whatever ``haMasterAddress`` says
 
     # --- what the controller's side asks and says ----------------------------------------------------------------
 

@@ -25,9 +25,9 @@ UNITS_AT_ONCE_MAX = 256
 FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 
-
 #: What a file system leaves of a unit that it could not keep.
 _LOST = bytes(UNIT_BYTES)
+_LOW = 0xFFFFFFFF  # of a code, the half that stands behind
 
 
 def first_lost(raw: bytes | memoryview) -> int:
@@ -43,6 +43,18 @@ def first_lost(raw: bytes | memoryview) -> int:
             return number
         at = data.find(_LOST, at + 1)
     return -1
+
+
+def is_torn(unit: tuple[int, int, int], size: int, code: int) -> bool:
+    """Return whether *unit*, whose physical offset is right, has lost its end: a block of the disk began within it.
+
+    Args:
+        unit: physical offset, size and code, as they stand there.
+        size, code: what its record says. Another code may be meant, as that of a unit that is extended.
+    """
+    if unit[1] == size:
+        return unit[2] != code and unit[2] in (0, code & _LOW, code & ~_LOW)
+    return unit[1] != FILLER_SIZE
 
 
 @lru_cache(maxsize=UNITS_AT_ONCE_MAX)

@@ -19,6 +19,7 @@ from understudy.store.consume_queue import (
     UNIT_BYTES,
     UNITS_AT_ONCE_MAX,
     ConsumeQueue,
+    is_torn,
     units_at_once,
 )
 from understudy.store.discarded import Discarded
@@ -183,10 +184,10 @@ class ConsumeQueues:
     def put(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> bool:
         """Write one unit at its queue offset, whatever is or is not there; for recovery and replication.
 
-        A unit that is there already and points to the same record or a later one stays, unless it only stands in for
-        one that was missing. When every unit is older than the record, the queue was deleted and made again where the
-        record comes from: what lies behind it goes. A record that would stand behind a later one is of a former life
-        of its queue, and stays out.
+        A unit that is there already and points to the same record or a later one stays, unless it is torn, or only
+        stands in for one that was missing. When every unit is older than the record, the queue was deleted and made
+        again where the record comes from: what lies behind it goes. A record that would stand behind a later one is of
+        a former life of its queue, and stays out.
 
         Args:
             queue: whose unit it is.
@@ -203,6 +204,9 @@ class ConsumeQueues:
             return False
         if offset < queue.next_offset:
             present = self.unit(queue, offset)
+            if present is not None and present[0] == physical and is_torn(present, size, code):
+                self._write(queue, offset, physical, size, code)
+                return False
             newer = present is not None and present[1] != FILLER_SIZE and present[0] >= physical
             stands_in = self._stands_in(queue, offset, physical)
             if newer and not stands_in:

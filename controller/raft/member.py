@@ -39,6 +39,7 @@ from understudy.controller.raft.trust import Trust
 from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
 from understudy.runtime.program import single_cause
+from understudy.runtime.properties import printable
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
@@ -316,7 +317,8 @@ class QuorumMember:
         """Forget which disk *member* has, so that it may return on a new one; returns whether one was known."""
 
         if member not in self.settings.addresses or member == self.settings.member:
-            raise ValueError(f"{member} is no other member; members are {', '.join(sorted(self.settings.addresses))}")
+            members = ", ".join(sorted(self.settings.addresses))
+            raise ValueError(f"{printable(member)} is no other member; members are {members}")
         if self.links is not None:
             self.links.drop(member)
 

@@ -134,6 +134,12 @@ class SwitchSlave(MasterFollower[Frame]):
                 f"our log begins at {self._store.min_physical_offset}, after {common}, where it parts from the "
                 "master's: nothing was cut. To follow this master, move this store away and start again"
             )
+        newest, ours = master.epochs.last_epoch, self._history.epochs.last_epoch
+        if common < end and newest < ours:
+            raise MismatchError(
+                f"the master's newest epoch is {newest}, ours is {ours}: it leads no more, and does not know it yet; "
+                "nothing was cut"
+            )
         if common < end:
             log.warning("what this master never had is cut", ours=end, common=common, epochs=_named(master.epochs))
             for callback in self.cutting:

@@ -45,7 +45,7 @@ def test_a_full_disk_keeps_a_log_that_must_be_cut_until_there_is_room(
             end = old.store.max_physical_offset
             disk.used_bytes = disk.total_bytes
             caplog.clear()
-            old.replication.follow(new.identity.address, new.identity.ha_address)
+            group.let_follow(1, new)
             await trio.sleep(FULL_SECONDS)
             # then what it has stays, what is confirmed is read, and each try says why it came to nothing
             assert old.store.max_physical_offset == end
@@ -74,7 +74,7 @@ def test_a_cut_that_another_election_stops_takes_nothing_that_comes_later(leads:
             old, new = group.brokers[1], group.brokers[2]
             # given a slave whose disk is slow when it cuts its log
             end, disk.sync_seconds = old.store.max_physical_offset, 0.5
-            old.replication.follow(new.identity.address, new.identity.ha_address)
+            group.let_follow(1, new)
             await until(lambda: disk.exists("/data/store/log.truncate") and old.store.max_physical_offset < end, 30)
             # when another master is elected meanwhile, and all have its messages
             disk.sync_seconds = 0.0

@@ -109,7 +109,7 @@ def test_epochs_go_with_the_files_they_were_in_and_all_follow_a_master_that_has_
             # then who joins it has what it still has
             joins = await group.start(3)
             await joins.change_role(Role("SLAVE", 3, group.epoch, "elected another"))
-            joins.replication.follow(master.identity.address, master.identity.ha_address)
+            group.let_follow(3, master)
             await until(lambda: bodies_from(joins, 10) == sent[10:])
             assert joins.store.min_physical_offset == 5200
             # and both go on with a master that has the first file, too

@@ -87,6 +87,12 @@ class Group:
         assert isinstance(part, SwitchReplication)
         return part
 
+    def let_follow(self, number: int, master: Broker) -> None:
+        """Have broker *number* told by the controllers that *master* is, and by that one where its log is."""
+        part = self.part(number)
+        part.commanded = master.identity.address
+        part.follow(master.identity.address, master.identity.ha_address)
+
     def _alter(self, number: int, members: frozenset[int]) -> None:
         if number == self.master:
             self.set_epoch += 1
@@ -104,7 +110,7 @@ class Group:
         for other, broker in self.brokers.items():
             if other != number:
                 await broker.change_role(Role("SLAVE", other, self.epoch, "elected another"))
-                broker.replication.follow(master.identity.address, master.identity.ha_address)
+                self.let_follow(other, master)
         return master
 
     async def ask(self, broker: Broker, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
@@ -210,7 +216,7 @@ def test_what_a_lost_master_had_alone_is_cut_from_log_and_queues_and_consumers_n
             group.brokers[1] = first
             group.cluster.network.heal()
             await first.change_role(Role("SLAVE", 1, group.epoch, "elected another"))
-            first.replication.follow(new.identity.address, new.identity.ha_address)
+            group.let_follow(1, new)
             await group.in_step()
             await trio.sleep(2)
             assert [group.bodies(broker) for broker in group.brokers.values()] == [[b"kept", b"new"]] * 3
@@ -250,7 +256,7 @@ def test_what_a_lost_master_handed_out_alone_goes_out_again_when_it_leads_next(m
             group.brokers[1] = first
             group.cluster.network.heal()
             await first.change_role(Role("SLAVE", 1, group.epoch, "elected another"))
-            first.replication.follow(new.identity.address, new.identity.ha_address)
+            group.let_follow(1, new)
             await group.in_step()
             assert [each["orders@readers"]["0"] for each in saved] == [1]
             again = await group.elect(1)

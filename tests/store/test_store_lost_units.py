@@ -12,6 +12,7 @@ from test_store_replication import queue_bodies
 from understudy.format.java_hash import java_hash
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig
+from understudy.store.consume_queue import UNIT, UNIT_BYTES, is_torn
 from understudy.store.message_store import MessageStore
 from understudy.store.recovery import FILES_WALKED
 from understudy.store.status import GetStatus
@@ -65,6 +66,38 @@ async def test_a_start_enters_a_lost_block_again(block: int, count: int, mark: b
         disk_of(world).lose_power()
         async with running_store(world, config()) as store:
             assert queue_bodies(store)[TOPIC, 0] == [*expected(count), b"next"]
+
+
+@pytest.mark.parametrize("sector", range(1, 6))
+async def test_a_start_that_walks_the_log_mends_units_of_which_a_part_was_lost(
+    sector: int, autojump_clock: object
+) -> None:
+    # given a power loss that took a sector: it begins, and ends, in the middle of a unit, at each place that there is
+    world = simulated_world()
+    async with running_store(world, config()) as store:
+        for number in range(200):
+            put(store, TOPIC, b"%d" % number, 0, TAGS=f"t{number % 2}")
+    before = bytes(disk_of(world).read(QUEUE))
+    zero(world, sector * 512, 512)
+    disk_of(world).remove("/store/recovery.mark")
+    async with running_store(world, config()) as store:
+        # then every unit is as it was, and readers get every message, also those that want some only
+        assert queue_bodies(store)[TOPIC, 0] == expected(200)
+        found = store.get(TOPIC, 0, 0, 200, 1 << 20, lambda each: each == java_hash("t1"))
+        assert bodies_of(found) == expected(200)[1:64:2]
+    assert disk_of(world).read(QUEUE) == before
+
+
+@pytest.mark.parametrize("code", [0, 5, java_hash("t1"), java_hash("a tag"), -1, 1 << 40, -(1 << 62)])
+@pytest.mark.parametrize("kept", [8, 12, 16])
+def test_a_torn_unit_is_told_from_another_one(kept: int, code: int) -> None:
+    whole = UNIT.pack(7, 100, code)
+    assert not is_torn(UNIT.unpack(whole), 100, code)
+    torn = UNIT.unpack(whole[:kept] + bytes(UNIT_BYTES - kept))
+    assert is_torn(torn, 100, code) == (torn != UNIT.unpack(whole))
+    behind = UNIT.unpack(whole[:8] + bytes(kept - 8) + whole[kept:])
+    assert is_torn(behind, 100, code) == (behind != UNIT.unpack(whole))
+    assert not is_torn((7, 100, -(1 << 63) + 100), 100, code)
 
 
 @pytest.mark.parametrize("code", [None, java_hash("t1"), java_hash("nothing has this")])
