@@ -23,6 +23,7 @@ from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher, failure
+from understudy.runtime.properties import printable
 from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.threads import InPlace
 from understudy.runtime.world import World
@@ -58,7 +59,7 @@ class LocalQuorum:
     async def forget(self, member: str) -> bool:
         await trio.lowlevel.checkpoint()
         if member not in ("n1", "n2"):
-            raise ValueError(f"{member} is no other member")
+            raise ValueError(f"{printable(member)} is no other member")
         return True
 
     class settings:
