@@ -40,6 +40,7 @@ class Service(Enum):
     PRE_ONLINE = "pre-online"
     LATE_TAKE_OVER = "late take-over"
     LOG_TOPICS = "topics of the log"
+    MASTER_HOLES = "holes of the log"
 
 
 STORED = (Service.SCHEDULE, Service.TIMER, Service.TRANSACTIONS, Service.REVIVE)
@@ -156,7 +157,7 @@ def role_rows(broker: Broker, rules: RoleRules) -> tuple[ServiceRow, ...]:
     if wrong:
         raise ValueError(f"either the broker or its host runs a service: {', '.join(wrong)}")
     runs = own | dict(hosted)
-    extra = (Service.LATE_TAKE_OVER, Service.LOG_TOPICS)
+    extra = (Service.LATE_TAKE_OVER, Service.LOG_TOPICS, Service.MASTER_HOLES)
     rows = [ServiceRow(each.value, _decided(each), run, each not in extra) for each, run in runs.items()]
     wheel = _wanted(broker.options.store.timer_wheel_enable)({})
     if not wheel.run:

@@ -54,7 +54,7 @@ class Situation:
         slaves_silent: a slave that the last view shows, or that has come since, has not been heard for as long as that.
         left_out: the slaves without which pre-online went on and that were not heard since, for people.
         topics_missing: the log holds topics that have no row.
-        messages_missing: the log has a hole, and the master may have what was there.
+        messages_missing: the log has a hole, and the master, or a slave of this master, may have what was there.
     """
 
     broker_id: int
@@ -146,6 +146,10 @@ def services(situation: Situation) -> dict[Service, Decision]:
         Service.LATE_TAKE_OVER: Decision(
             bool(situation.left_out) and not isolated,
             f"left out: {situation.left_out}" if situation.left_out else "no slave is left out",
+        ),
+        Service.MASTER_HOLES: Decision(
+            situation.messages_missing and not (slave or isolated),
+            "messages are missing in the log of this master" if situation.messages_missing and not slave else role,
         ),
         Service.LOG_TOPICS: Decision(
             acting.run and situation.topics_missing,

@@ -79,6 +79,7 @@ class RoleServices:
             Service.PRE_ONLINE: self._go_online,
             Service.LATE_TAKE_OVER: self._take_over_late,
             Service.LOG_TOPICS: self._find_topics,
+            Service.MASTER_HOLES: self._fill_holes,
             Service.TRANSACTIONS: self._run_transactions,
         }
 
@@ -193,7 +194,7 @@ class RoleServices:
             slaves_silent=self._listen().slaves_silent,
             left_out="" if self._late is None else self._late.missing,
             topics_missing=self._topics_missing,
-            messages_missing=role.is_slave and broker.replication.messages_missing,
+            messages_missing=broker.replication.messages_missing if role.is_slave else broker.store.hole is not None,
         )
 
     # --- deciding ----------------------------------------------------------------------------------------------
@@ -228,6 +229,11 @@ class RoleServices:
         """Return whether other slaves may know what those told them that acted, and this one does not."""
         others = (situation.members or {}).keys() - {situation.broker_id}
         return bool(others) and not self._broker.slave_sync.current
+
+    async def _fill_holes(self) -> None:
+        from understudy.container.master_holes import MasterHoles  # nearly no master needs it
+
+        await MasterHoles(self._broker).run()
 
     async def _find_topics(self) -> None:
         try:

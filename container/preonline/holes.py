@@ -37,7 +37,7 @@ async def fill_holes(broker: Broker, member: Member) -> None:
         return
     broker.store.set_writable(False)
     try:
-        why_not = await _fill(broker, member, hole, end)
+        why_not = await fill(broker, member, hole, end)
     except (RefusedError, MismatchError) as error:
         why_not = str(error)
     finally:
@@ -55,8 +55,17 @@ async def fill_holes(broker: Broker, member: Member) -> None:
         await broker.history.believe_what_came_back()
 
 
-async def _fill(broker: Broker, member: Member, hole: int, end: int) -> str:
-    """Return why holes are left, ``""`` when none is."""
+async def fill(broker: Broker, member: Member, hole: int, end: int) -> str:
+    """Write what is missing between *hole* and *end* (bytes) as far as *member* has it, once it shows the rest.
+
+    Returns:
+        Why holes are left, ``""`` when none is.
+
+    Raises:
+        RemotingError, RefusedError: it does not answer, or has nothing to give.
+        MismatchError: it gives something else than it said.
+        OSError: our disk refused.
+    """
     store = broker.store
     _, theirs, _ = await read_log(broker, member, end)
     end = min(end, theirs)

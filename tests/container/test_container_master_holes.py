@@ -69,11 +69,11 @@ class Pair(Ring):
 
 
 @asynccontextmanager
-async def open_filled_pair(source: random.Random) -> AsyncIterator[Pair]:
+async def open_filled_pair(source: random.Random, **extra: str) -> AsyncIterator[Pair]:
     async with SimCluster(source) as cluster:
         await cluster.start_name_server("n1")
-        await cluster.start_container("c1", [{**KEYS, "brokerId": "0", "brokerRole": "SYNC_MASTER"}])
-        await cluster.start_container("c2", [{**KEYS, "brokerId": "1", "brokerRole": "SLAVE"}])
+        await cluster.start_container("c1", [{**KEYS, **extra, "brokerId": "0", "brokerRole": "SYNC_MASTER"}])
+        await cluster.start_container("c2", [{**KEYS, **extra, "brokerId": "1", "brokerRole": "SLAVE"}])
         world, servers = cluster.client_world(), cluster.name_servers
         async with open_client(world) as client, open_producer(world, servers, "writers") as producer:
             pair = Pair(cluster, client, producer)
@@ -106,6 +106,34 @@ def test_a_master_with_holes_gets_every_message_back_from_its_slave(seed: int) -
             await until(lambda: content(pair.slave) == content(pair.master), 10)
 
     run(scenario, seed)
+
+
+def test_a_master_for_which_no_slave_acts_serves_at_once_and_gets_them_back_meanwhile() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, enableSlaveActingMaster="false") as pair:
+            whole, bodies = content(pair.slave), sorted(record.body for record in records(pair.slave))
+            # given a master that lost bytes while its slave is away as well
+            await pair.cluster.kill("c2")
+            await pair.lose([start + 2_000 for start in source.sample(pair.starts[1:-1], 3)])
+            await pair.cluster.restart("c1")
+            await pair.online()
+            await pair.producer.send(Message(TOPIC, b"without the slave"))
+            await trio.sleep(20)
+            assert pair.master.store.hole is not None
+            assert "holes of the log" in pair.master.services.running()
+            # when the slave is back, while messages come in
+            await pair.cluster.restart("c2")
+            for number in range(40):
+                await pair.producer.send(Message(TOPIC, b"%d" % number))
+                await trio.sleep(0.2)
+            await until(lambda: pair.master.store.hole is None, 30)
+            # then it has them, byte for byte, and what came in is behind
+            assert content(pair.master)[: len(whole)] == whole
+            assert {record.body for record in records(pair.master)} >= set(bodies)
+            await until(lambda: content(pair.slave) == content(pair.master), 10)
+            await until(lambda: "holes of the log" not in pair.master.services.running(), 10)
+
+    run(scenario)
 
 
 async def lose_the_end_of_a_queue(pair: Pair) -> tuple[int, int]:

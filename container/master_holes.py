@@ -1,0 +1,78 @@
+"""A master whose log has a hole gets its bytes back from its slaves while it serves.
+
+A loss of power can take bytes out of the middle of a log that is flushed seldom. A master that comes back through
+pre-online asks its slaves first (:mod:`understudy.container.preonline.holes`). One that is elected again by a
+controller, as the only one of its set that is there, or that has no slave that would act for it, serves at once; what it
+lacks is asked for as soon as a slave is there. Nothing that comes in meanwhile is touched: a hole lies before it.
+
+The reference cuts its log in recovery, and with it what slaves have of it.
+"""
+
+from __future__ import annotations
+
+from understudy.broker.broker import Broker
+from understudy.container.preonline.asking import RefusedError
+from understudy.container.preonline.handshake import Member
+from understudy.container.preonline.holes import fill
+from understudy.ha.continuity import MismatchError
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
+
+log = get_logger("container.holes")
+
+LOOK_SECONDS = 5.0
+"""Longest time until a slave is asked that has registered since it was seen to copy."""
+
+
+class MasterHoles:
+    """See the module.
+
+    Args:
+        broker: a master.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._clock = broker.world.clock
+        self._told: dict[Member, str] = {}
+
+    async def run(self) -> None:
+        """Ask every slave that name servers show, again and again, until nothing is missing."""
+        slaves, changed, handled = self._broker.replication.slaves_changed, Signal(), 0
+        slaves.append(changed.set)
+        try:
+            while self._broker.store.hole is not None:
+                for member in await self._slaves():
+                    await self._ask(member)
+                with self._clock.move_on_after(LOOK_SECONDS):
+                    handled = await changed.wait(handled)
+        finally:
+            slaves.remove(changed.set)
+
+    async def _slaves(self) -> list[Member]:
+        identity = self._broker.identity
+        views = await self._broker.member_group.views()
+        shown = {Member(*each) for view in views for each in view.items()}
+        return sorted(each for each in shown if each.broker_id and each.address != identity.address)
+
+    async def _ask(self, member: Member) -> None:
+        store = self._broker.store
+        hole, end = store.hole, store.max_physical_offset
+        if hole is None or hole >= end:
+            return
+        try:
+            why_not = await fill(self._broker, member, hole, end)
+        except (RemotingError, RefusedError, MismatchError, ValueError, OSError) as error:
+            why_not = str(error)
+        if not why_not:
+            log.warning("the log has everything again", missing_from=hole, end=end, slave=member)
+            await self._broker.history.believe_what_came_back()
+        elif self._told.get(member) != why_not:  # once, not at every look
+            self._told[member] = why_not
+            log.warning(
+                "messages are missing in the log, and this slave cannot give them",
+                missing_from=hole,
+                slave=member,
+                why=why_not,
+            )
