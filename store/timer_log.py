@@ -13,8 +13,12 @@ from typing import NamedTuple
 
 from understudy.format.record import BLANK_MAGIC
 from understudy.runtime.disk import Disk
+from understudy.runtime.log import get_logger
+from understudy.runtime.os_failure import os_reason
 from understudy.store.flush import sync_files
 from understudy.store.segments import Segment, Segments
+
+log = get_logger("store.timer")
 
 _UNIT = struct.Struct(">iqiqiqiiq")
 UNIT_BYTES = _UNIT.size
@@ -195,14 +199,22 @@ class TimerLog:
         self._changed |= files
         self._segments.unsynced_folders |= folders
 
-    def delete_before(self, physical: int) -> None:
-        """Delete the files whose messages are all gone: those of bytes before *physical* of the commit log."""
+    async def delete_before(self, physical: int) -> None:
+        """Delete the files whose messages are all gone: those of bytes before *physical* of the commit log.
+
+        A file is out of the log before it is removed, in a thread; one that cannot be removed is in it again.
+        """
         while len(self._segments.items) > 1:
             first = self._segments.items[0]
             last = self.unit(first.start + _whole(first) - UNIT_BYTES)
             if last is None or last.physical >= physical:
                 return
-            self._segments.delete_first()
+            try:
+                await self._disk.in_thread(self._segments.take_first())
+            except OSError as error:
+                self._segments.put_back(first)
+                log.error("a file of the timer log cannot be deleted", path=first.path, why=os_reason(error))
+                return
 
     def close(self) -> None:
         """Give the files back."""

@@ -114,6 +114,7 @@ class TimerService:
                 done = True
             finally:
                 self.timer.end_flush(flush, done)
+            await self.timer.delete_gone()
         return True
 
     async def close(self) -> None:

@@ -393,10 +393,12 @@ class Timer:
         """Take note of whether it is durable."""
         self._files.end_flush(flush, done)
         self._changed |= not done
-        if done:
-            if self._entered and self.progress.todo is self._entered:  # nothing else was left meanwhile
-                self.progress.leave(())
-            self._files.log.delete_before(self._store.min_physical_offset)
+        if done and self._entered and self.progress.todo is self._entered:  # nothing else was left meanwhile
+            self.progress.leave(())
+
+    async def delete_gone(self) -> None:
+        """Delete the files whose messages the commit log has no more, in threads."""
+        await self._files.log.delete_before(self._store.min_physical_offset)
 
     def close(self) -> None:
         """Give the files back."""

@@ -49,6 +49,51 @@ async def test_what_is_left_to_do_is_noted_before_files_say_that_its_seconds_are
     assert load_check(own.world.disk, "/store/config/timercheck")[0].read_ms == START_MS + 20_000
 
 
+async def test_files_whose_messages_are_gone_are_removed_in_threads(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = await rig()
+    own.keep(*range(1, 100))
+    for _ in range(3):
+        own.store.append("Orders", 0, bytes(500_000), b"", 1, b"\0" * 8)
+    own.keep(100)
+    service = TimerService(own.world, own.store, KEYS, cast("Any", None), lambda *_: None)
+    await service.open()
+    service.timer.begin(True)
+    while service.timer.enqueue():
+        pass
+    # Given a log that has lost the messages of the first file of the timer log
+    assert await own.store.flush()
+    assert await own.store._retention.delete_files(1 << 60, True) == 1
+    first = "/store/timerlog/00000000000000000000"
+    assert own.world.disk.exists(first)
+    on_loop, running = list[str](), [0]
+    in_thread, remove = own.world.disk.in_thread, own.world.disk.remove
+
+    async def thread(function: Any, **more: Any) -> Any:
+        def counted() -> Any:
+            running[0] += 1
+            try:
+                return function()
+            finally:
+                running[0] -= 1
+
+        return await in_thread(counted, **more)
+
+    def removing(path: str) -> None:
+        if not running[0]:
+            on_loop.append(path)
+        remove(path)
+
+    monkeypatch.setattr(own.world.disk, "in_thread", thread)
+    monkeypatch.setattr(own.world.disk, "remove", removing)
+    # When the timer makes its files durable
+    assert await service.flush()
+    # Then that file is gone, and the event loop has not waited for the disk
+    assert not own.world.disk.exists(first)
+    assert on_loop == []
+
+
 async def test_what_is_left_while_files_are_written_is_not_taken_for_what_they_hold(
     autojump_clock: MockClock,
 ) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 from collections import defaultdict
 from pathlib import Path
+from typing import cast
 
 import pytest
 from golden_stores import manifest, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from store_fixtures import CountingDisk
 
 from understudy.runtime.disk import RealDisk
 from understudy.store.timer_check import TimerCheck, decode_check, load_check
@@ -240,17 +243,44 @@ def test_the_wheel_turns_over_its_end() -> None:
     assert wheel.next_occupied(start + 6, start + 6 + ROUND) is None
 
 
-def test_log_files_go_when_their_messages_are_gone() -> None:
-    disk = sim_disk()
+def sixty_units(disk: SimDisk) -> TimerFiles:
+    """Return timer files whose log has several files; the messages of the first one end before byte 205."""
     files = opened(disk)
     for number in range(60):
         files.add(NOW_MS, NOW_MS, number * 10, 100, 7)
     flush(files, 60)
-    before = len(disk.listdir("/store/timerlog"))
-    files.log.delete_before(205)
-    assert len(disk.listdir("/store/timerlog")) == before - 1
+    return files
+
+
+async def test_log_files_go_when_their_messages_are_gone(autojump_clock: object) -> None:
+    counting = CountingDisk(sim_disk())
+    files = sixty_units(cast(SimDisk, counting))
+    before = len(counting.sim.listdir("/store/timerlog"))
+    counting.on_loop.clear()
+    await files.log.delete_before(205)
+    assert len(counting.sim.listdir("/store/timerlog")) == before - 1
+    # and it takes the event loop no time to remove them
+    assert counting.on_loop["remove"] == 0
     assert content(files, 0)[0] == 190
-    files = opened(disk)
+    files = opened(counting.sim)
+    assert content(files, 0)[0] == 190
+
+
+async def test_a_log_file_that_cannot_be_removed_stays_in_the_log(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = sim_disk()
+    files = sixty_units(disk)
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "remove", refuse)
+        await files.log.delete_before(400)
+    # it is the first that would have gone, and those behind it stay: a start finds no gap
+    assert content(files, 0)[0] == 0
+    await files.log.delete_before(205)
     assert content(files, 0)[0] == 190
 
 
