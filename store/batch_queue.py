@@ -265,13 +265,6 @@ class BatchQueue:
         """Return the paths of all files."""
         return [self._path(start) for start in self.starts]
 
-    def close(self) -> None:
-        """Give the files back, and forget what was to be made durable."""
-        for start in self.starts:
-            self._mapped.drop(self._path(start))
-            self._changes.paths.discard(self._path(start))
-        self._changes.folders.discard(self.folder)
-
     # Inside
 
     def _next_offset(self, number: int) -> int:

@@ -85,9 +85,8 @@ class BatchQueues:
         """Know nothing more of *queues*, whose files are all that is in *folder*, which lies in *parent*."""
         for queue in queues:
             del self.by_key[queue.topic, queue.queue_id]
-            queue.close()
-        self._discarded.take(folder)
         if any(queue.starts for queue in queues):
             self._changes.folders.add(parent)
         for queue in queues:
             queue.starts = []
+        self._discarded.take(folder, self._mapped.take_all(set(queues)), queues)

@@ -46,7 +46,9 @@ class ConsumeQueues:
 
     Attributes:
         by_key, by_topic: the queues; change them through methods only.
-        on_changed: called when a queue has lost its units from a queue offset on, or has another one there than before.
+        on_changed: called when a queue has lost its units from a queue offset on, or has another one there than before,
+            and when one alone was deleted.
+        on_deleted: called when all queues of a topic were deleted: there may be tens of thousands.
     """
 
     def __init__(self, disk: Disk, folder: str, file_size: int, mapped: MappedFiles, discarded: Discarded) -> None:
@@ -63,6 +65,7 @@ class ConsumeQueues:
         self._dirty: list[ConsumeQueue] = []
         self.unsynced_folders: set[str] = set()
         self.on_changed: Callable[[ConsumeQueue, int], None] = lambda queue, offset: None
+        self.on_deleted: Callable[[str], None] = lambda topic: None
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self.by_key.values())
@@ -311,6 +314,7 @@ class ConsumeQueues:
         queues = self.by_topic.pop(topic, None)
         if queues is not None:
             self._forget(queues, os.path.join(self._folder, topic), self._folder)
+            self.on_deleted(topic)
 
     def delete(self, queue: ConsumeQueue) -> None:
         """Delete one queue; its files go later."""
@@ -320,21 +324,20 @@ class ConsumeQueues:
         else:
             of_topic.remove(queue)
             self._forget([queue], queue.folder, os.path.dirname(queue.folder))
+            self.on_changed(queue, 0)
 
     def _forget(self, queues: list[ConsumeQueue], folder: str, parent: str) -> None:
         """Know nothing more of *queues*, whose files are all that is in *folder*, which lies in *parent*.
 
         What is noted of them for the next sync stays: it passes over what is not there.
         """
-        self._mapped.drop_all(set(queues))
-        self._discarded.take(folder)
+        topic, by_key = queues[0].topic, self.by_key
+        self.light_count -= len(queues) if queues[0].is_light else 0
         self.unsynced_folders.add(parent)
         for queue in queues:
             queue.starts = []
-            del self.by_key[queue.topic, queue.queue_id]
-            self.light_count -= queue.is_light
-        for queue in queues:
-            self.on_changed(queue, 0)
+            del by_key[topic, queue.queue_id]
+        self._discarded.take(folder, self._mapped.take_all(set(queues)), queues)
 
     # Inside
 

@@ -154,11 +154,6 @@ class ExtensionFiles:
         for start in [start for start in self._starts if start + self._file_size <= position]:
             self._delete(start)
 
-    def give_back(self) -> None:
-        """Give the mapped files back: their folder goes."""
-        for start in self._starts:
-            self._mapped.drop(self._path(start))
-
     # Inside
 
     def _path(self, start: int) -> str:

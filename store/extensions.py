@@ -135,13 +135,17 @@ class Extensions:
             self._disk.make_folder(self._folder)
             self._queues.unsynced_folders.add(os.path.dirname(self._folder))
             self.present = True
-        before = self._queues.on_changed
+        before, deleted_before = self._queues.on_changed, self._queues.on_deleted
 
         def changed(queue: ConsumeQueue, offset: int) -> None:
             before(queue, offset)
             self._changed(queue, offset)
 
-        self._queues.on_changed = changed
+        def deleted(topic: str) -> None:
+            deleted_before(topic)
+            self._deleted(topic)
+
+        self._queues.on_changed, self._queues.on_deleted = changed, deleted
         known = {
             (topic, int(name))
             for topic in self._disk.listdir(self._folder)
@@ -299,10 +303,15 @@ class Extensions:
         if self._queues.by_key.get(key) is not queue:
             files = self._files.pop(key, None)
             if files is not None:
-                files.give_back()
-                topic_folder = os.path.dirname(files.folder)
-                self._discarded.take(files.folder if queue.topic in self._queues.by_topic else topic_folder)
+                self._discarded.take(files.folder, self._mapped.take_all({files}))
         elif offset >= queue.next_offset:
             files = self._of(queue)
             files.extended_to = min(files.extended_to, offset)
             self._end(queue)
+
+    def _deleted(self, topic: str) -> None:
+        """Forget the extensions of all queues of a topic."""
+        keys = [key for key in self._files if key[0] == topic]
+        files = [self._files.pop(key) for key in keys]
+        if files:
+            self._discarded.take(os.path.join(self._folder, topic), self._mapped.take_all(set(files)), files)

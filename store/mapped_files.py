@@ -80,10 +80,10 @@ class MappedFiles:
         if mapping is not None:
             mapping.close()
 
-    def drop_all(self, owners: Set[Owner]) -> None:
-        """Give every file of *owners* back."""
-        for path in [path for path, (_, owner, _) in self._files.items() if owner in owners]:
-            self.drop(path)
+    def take_all(self, owners: Set[Owner]) -> list[Mapping]:
+        """Forget every file of *owners* and leave it to the caller to give them back, see :meth:`take`."""
+        paths = [path for path, (_, owner, _) in self._files.items() if owner in owners]
+        return [mapping for path in paths if (mapping := self.take(path)) is not None]
 
     def close(self) -> None:
         """Give every file back."""

@@ -67,7 +67,7 @@ class CompactedQueues:
             deletions: which topics were deleted.
             unclean: the process that wrote it did not end as it should.
         """
-        self._ordinary.on_changed = self.changed_from
+        self._ordinary.on_changed, self._ordinary.on_deleted = self.changed_from, self._lost_all
         self.positions.load()
         swap = noted_swap(self._disk, self.positions)
         if swap is not None:
@@ -153,6 +153,14 @@ class CompactedQueues:
         queue = self.by_key.get((ordinary.topic, ordinary.queue_id))
         if queue is not None and offset < queue.copied_to:
             self._shorten(queue, offset)
+            self._tell()
+
+    def _lost_all(self, topic: str) -> None:
+        """Take note that all ordinary queues of a topic were deleted."""
+        queues = [queue for key, queue in self.by_key.items() if key[0] == topic]
+        for queue in queues:
+            self._shorten(queue, 0)
+        if queues:
             self._tell()
 
     def _shorten(self, queue: CompactedQueue, offset: int) -> None:

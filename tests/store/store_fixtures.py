@@ -63,6 +63,11 @@ class CountingDisk:
         self.in_threads: list[Counter[str]] = []
         self._current: Counter[str] | None = None
 
+    @property
+    def is_in_thread(self) -> bool:
+        """Whether a call in a thread is at work."""
+        return self._current is not None
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.sim, name)
 

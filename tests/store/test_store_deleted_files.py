@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import random
+from collections import Counter
+from itertools import pairwise
 
 import pytest
 import trio
@@ -11,9 +13,11 @@ from store_fixtures import HOST, counting_world, disk_of, put, running_store, si
 from test_store_replication import copy, queue_bodies
 
 from understudy.runtime.pace import run_steps
-from understudy.store.discarded import FOLDERS_AT_ONCE
+from understudy.store.discarded import FOLDERS_AT_ONCE, OBJECTS_AT_ONCE, Discarded
 from understudy.store.message_store import MessageStore
 from understudy.store.topic_deletion import QUEUES_IN_A_STEP
+from understudy.testkit.sim.disk import SimMapping
+from understudy.testkit.turns import in_each_turn
 
 TOPIC = "Orders"
 MANY = 3 * QUEUES_IN_A_STEP
@@ -26,18 +30,32 @@ def fill(store: MessageStore, topic: str = TOPIC, queues: int = MANY) -> None:
         put(store, topic, b"old", queue_id)
 
 
-async def test_a_topic_of_many_queues_is_deleted_with_a_few_calls(autojump_clock: object) -> None:
+@pytest.mark.parametrize("extended", [False, True])
+async def test_a_topic_of_many_queues_is_deleted_with_a_few_calls(
+    extended: bool, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world, disk = counting_world()
-    async with running_store(world) as store:
+    given_back = Counter[bool]()
+    close = SimMapping.close
+
+    def counted(mapping: SimMapping) -> None:
+        given_back[disk.is_in_thread] += 1
+        close(mapping)
+
+    monkeypatch.setattr(SimMapping, "close", counted)
+    async with running_store(world, small_config(enable_consume_queue_ext=extended)) as store:
+        store.extensions.bits = lambda topic, properties: b"\1"
         fill(store)
         fill(store, "Other", 3)
         await trio.sleep(1)
+        given_back.clear()
         # when the topic is deleted, then what the event loop asks of the disk has nothing to do with its queues
         disk.on_loop.clear()
         store.delete_topic(TOPIC)
         assert disk.on_loop.total() < 10
         assert sorted(store.queues()) == [("Other", 0), ("Other", 1), ("Other", 2)]
-        assert not disk.sim.exists(f"{QUEUES}/{TOPIC}")
+        for folder in (QUEUES, "/store/consumequeue_ext"):
+            assert not disk.sim.exists(f"{folder}/{TOPIC}")
         # and its files go, in threads, a few queues at a time
         disk.in_threads.clear()
         disk.on_loop.clear()
@@ -46,8 +64,31 @@ async def test_a_topic_of_many_queues_is_deleted_with_a_few_calls(autojump_clock
         assert sum(calls["remove_tree"] for calls in disk.in_threads) > MANY
         assert max(calls["remove_tree"] for calls in disk.in_threads) == FOLDERS_AT_ONCE
         assert disk.on_loop["remove_tree"] == 0
+        assert given_back == {True: MANY * (1 + extended)}
     async with running_store(world) as store:
         assert queue_bodies(store) == {("Other", number): [b"old"] for number in range(3)}
+
+
+async def test_what_was_known_of_many_queues_is_let_go_in_turns(autojump_clock: object) -> None:
+    class Known:
+        alive = 0
+
+        def __init__(self) -> None:
+            Known.alive += 1
+
+        def __del__(self) -> None:
+            Known.alive -= 1
+
+    discarded = Discarded(disk_of(simulated_world()), DELETED)
+    discarded.take(f"{QUEUES}/{TOPIC}", objects=[Known() for _ in range(5 * OBJECTS_AT_ONCE)])
+    alive = [Known.alive]
+    async with in_each_turn(lambda: alive.append(Known.alive)), trio.open_nursery() as nursery:
+        nursery.start_soon(discarded.run)
+        while Known.alive:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    at_once = max(before - after for before, after in pairwise(alive))  # the other task may be first, then last
+    assert at_once <= 2 * OBJECTS_AT_ONCE
 
 
 async def test_a_topic_made_again_keeps_its_files_while_the_old_ones_go(autojump_clock: object) -> None:
