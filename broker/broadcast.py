@@ -19,7 +19,8 @@ from collections.abc import Callable
 
 import attrs
 
-from understudy.broker.offsets import BROADCAST_SUFFIX, OffsetTable
+from understudy.broker.offset_keys import BROADCAST_SUFFIX
+from understudy.broker.offsets import OffsetTable
 from understudy.runtime.clock import Clock
 from understudy.runtime.signal import Signal
 

@@ -10,6 +10,8 @@ Source: BrokerController.java.
 from __future__ import annotations
 
 import os.path
+from collections.abc import Set
+from functools import partial
 from typing import TYPE_CHECKING
 
 from understudy.broker.acknowledgement import Acknowledgements
@@ -26,6 +28,7 @@ from understudy.broker.delay_rules import DelayRules
 from understudy.broker.filter_bits import keep_bits
 from understudy.broker.first_read_questions import FirstReadQuestions
 from understudy.broker.first_reads import FirstReads
+from understudy.broker.forgotten_topics import forget_topics
 from understudy.broker.groups import GroupTable
 from understudy.broker.handlers import register_handlers
 from understudy.broker.history_keeper import HistoryKeeper
@@ -78,7 +81,6 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import LARGE_BODIES, Lane
 from understudy.runtime.world import World
 from understudy.security.opening import gate_of
-from understudy.store.deletions import Deletion
 from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -203,9 +205,9 @@ class Broker:
         self.tables = tables_of(self)
         self.topics.on_change.append(self._topics_changed)
         self.queue_mappings.on_change.append(self._mappings_changed)
-        self.tables.topics.on_gone.append(self.forget_topic)
+        self.tables.topics.on_gone.append(partial(forget_topics, self))
         self.tables.topics.on_deletions.append(store.learn_deletions)
-        store.dropped.append(self.wake_topic)
+        store.dropped.append(self.wake_topics)
         self.history = HistoryKeeper(store, self.tables, self.persistence, world.random)
         self.metrics = exporter_of(self)
         self.acknowledgements = Acknowledgements(
@@ -334,22 +336,6 @@ class Broker:
         """Address and port as they stand in this broker's records and message ids."""
         return host_bytes(self.identity.ip, self.identity.port)
 
-    def forget_topic(self, topic: str, deletion: Deletion | None = None) -> None:
-        """Delete what belongs to a topic whose row is gone: queues, offsets, statistics; who waits there is told.
-
-        Args:
-            topic: its name.
-            deletion: where a master deleted it, which the store is told with all others; here and now when that is
-                unknown.
-        """
-        self.queue_mappings.remove(topic)
-        self.offsets.remove_topic(topic)
-        self.pops.forget_topic(topic)
-        if deletion is None:
-            self.store.delete_topic(topic)
-        self.stats.topic_deleted(topic)
-        self.wake_topic(topic)
-
     def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
         known = self.store.batch_topics
         batch = [row.name for row in rows if row.attributes and has_batch_queues(row.attributes)]
@@ -358,8 +344,7 @@ class Broker:
         declare_compacted(self.store, self.options.store, rows)
 
     def _mappings_changed(self) -> None:
-        for topic in self.queue_mappings.table:
-            self.wake_topic(topic)  # who waits there may have to go on elsewhere
+        self.wake_topics(self.queue_mappings.table.keys())  # who waits there may have to go on elsewhere
 
     def logical_lane(self) -> Lane:
         """Return where requests for logical queues wait for other groups."""
@@ -373,10 +358,10 @@ class Broker:
         if self.pops.gathered.connection is not None:
             self.pops.gathered.settle()
 
-    def wake_topic(self, topic: str) -> None:
-        """Answer who waits for messages of *topic* now."""
-        self.hold.wake_topic(topic)
-        self.pops.hold.wake_topic(topic)
+    def wake_topics(self, topics: Set[str]) -> None:
+        """Answer who waits for messages of *topics* now."""
+        self.hold.wake_topics(topics)
+        self.pops.hold.wake_topics(topics)
 
     def settings_changed(self) -> None:
         """Tell services that wait for nothing else that a key of the configuration may have another value.

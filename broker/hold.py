@@ -21,7 +21,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Set
 from functools import partial
 
 import trio
@@ -134,9 +134,9 @@ class PullHold:
         if waiting is not None:
             self._make_ready(waiting.take_all())
 
-    def wake_topic(self, topic: str) -> None:
-        """Answer the pulls parked at *topic* now (it was deleted)."""
-        for queue in [queue for queue in self._parked if queue[0] == topic]:
+    def wake_topics(self, topics: Set[str]) -> None:
+        """Answer the pulls parked at *topics* now (they were deleted)."""
+        for queue in [queue for queue in self._parked if queue[0] in topics]:
             self.wake_queue(queue)
 
     def wake_all(self) -> None:

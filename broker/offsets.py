@@ -7,7 +7,7 @@ Source: ConsumerOffsetManager.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Set
 from typing import Any
 
 from understudy.broker.doubts import Doubts
@@ -24,12 +24,11 @@ from understudy.broker.offset_content import (
     quoted,
     removed_table,
 )
+from understudy.broker.offset_keys import of_any, of_topic
 from understudy.broker.removals import Removals
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import Rows
-
-BROADCAST_SUFFIX = "@broadcast"
-"""Behind a group's name: the slowest offset of its broadcasting members. No group can be named so."""
+from understudy.runtime.pace import run_steps
 
 _KEYS_IN_A_STEP = 500
 Queues = Mapping[str, Mapping[int, int]]
@@ -246,20 +245,24 @@ class OffsetTable:
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have committed offsets in *topic*."""
-        pairs = (key.partition("@") for key in self.committed)
-        return [group for name, _, group in pairs if name == topic and "@" not in group]
+        groups = [key[len(topic) + 1 :] for key in of_topic(self.committed, topic)]
+        return [group for group in groups if "@" not in group]
 
     def remove_group(self, group: str) -> None:
         """Forget every offset of *group*."""
         if not self.following:  # who follows learns of the removal from its master
             self.removed_groups.note(group, self._now_ms(), self.revision + 1)
-        self._remove((), (group,))
+        run_steps(self._remove(frozenset(), {group}))
 
-    def remove_topic(self, topic: str) -> None:
-        """Forget every offset in *topic*."""
-        if not self.following:
+    def remove_topics(self, *topics: str) -> None:
+        """Forget every offset in *topics*."""
+        run_steps(self.remove_in_steps(frozenset(topics)))
+
+    def remove_in_steps(self, topics: Set[str]) -> Generator[None, None, None]:
+        """Forget every offset in *topics*, in steps: each goes through all keys of one kind of offsets."""
+        for topic in () if self.following else topics:
             self.removed_topics.note(topic, self._now_ms(), self.revision + 1)
-        self._remove((topic,), ())
+        yield from self._remove(topics, frozenset())
 
     def learn_removed(self, topics: Mapping[str, int], groups: Mapping[str, int]) -> tuple[set[str], set[str]]:
         """Forget the offsets of topics and groups that another replica removed since we last heard of it.
@@ -275,7 +278,7 @@ class OffsetTable:
             self.removed_groups.learn(groups, self.revision + 1),
         )
         if any(news):
-            self._remove(*news)
+            run_steps(self._remove(*news))
         return news
 
     def clone(self, source_group: str, target_group: str, topic: str) -> Generator[None, None, None]:
@@ -378,10 +381,11 @@ class OffsetTable:
         if "dataVersion" in value:
             self.version = DataVersion.from_json(value["dataVersion"])
 
-    def _remove(self, topics: Container[str], groups: Container[str]) -> None:
+    def _remove(self, topics: Set[str], groups: Set[str]) -> Generator[None, None, None]:
         for table in (self.committed, self.stamps, self.touched, self.reset, self.pulled, self.log_ends.rows):
-            for key in [key for key in table if is_of(key, topics, groups)]:
+            for key in of_any(table, topics, groups):
                 del table[key]
+            yield
         self._changed()
 
     def _changed(self, key: str | None = None) -> None:
@@ -392,9 +396,3 @@ class OffsetTable:
             self.version = self.version.next(self._now_ms(), self.state_version())
         for listener in self.on_change:
             listener()
-
-
-def is_of(key: str, topics: Container[str], groups: Container[str]) -> bool:
-    """Tell whether *key* belongs to one of *topics* or *groups*, the broadcasting members of a group included."""
-    topic, _, group = key.partition("@")
-    return topic in topics or group.removesuffix(BROADCAST_SUFFIX) in groups

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -239,10 +239,10 @@ class Pops:
         name = self._broker.identity.canonical_name
         log.info("what slaves handed out is home", broker=name, check_points=len(points), acknowledgements=len(acks))
 
-    def forget_topic(self, topic: str) -> None:
-        """Forget what was popped of a deleted topic."""
-        self.orders.forget(lambda known, group, queue_id: known != topic)
-        self.moving.forget_topic(topic)
+    def forget_topics(self, topics: Set[str]) -> None:
+        """Forget what was popped of deleted topics."""
+        self.orders.forget(lambda known, group, queue_id: known not in topics)
+        self.moving.forget_topics(topics)
 
     async def recover(self) -> None:
         """Move offsets past what the log, or another replica, says was handed out; nothing may be meanwhile."""

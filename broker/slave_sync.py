@@ -40,6 +40,7 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
+from understudy.runtime.pace import run_beside
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
@@ -278,7 +279,8 @@ class SlaveSync:
             if len(answer.body) >= LARGE_BODY_BYTES:
                 answer = attrs.evolve(answer, said=await self._threads.run(partial(copying.read, answer)))
                 self._check(source)
-            taken = copying.take(answer)
+            with trio.CancelScope(shield=True):  # to its end: what was forgotten by half nobody would forget any more
+                taken = await run_beside(self._clock, copying.take_in_steps(answer))
             reading += self._clock.monotonic() - began
         if taken is Taken.ANEW:
             self._forget()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from understudy.broker.counters import DAY, HOUR, MINUTE, Counters, Item, Rate, Windows, find_item, messages_of
 from understudy.broker.creation_times import CreationTimes
@@ -123,12 +123,13 @@ class BrokerStatistics:
         self._event("GROUP_ACK_NUMS", f"{topic}@{group}", count)
         self._event("BROKER_ACK_NUMS", self._cluster, count)
 
-    def topic_deleted(self, topic: str) -> None:
-        """Forget *topic*; the broker's totals stay."""
-        self._retire("put", topic, self._puts.pop(topic, None))
-        for key in [key for key in self._gets if key[0] == topic]:
-            self._retire("get", topic, self._gets.pop(key))
-        for event in [event for event in self._events if event[1].partition("@")[0] == topic]:
+    def topics_deleted(self, topics: Set[str]) -> None:
+        """Forget *topics*; the broker's totals stay."""
+        for topic in topics:
+            self._retire("put", topic, self._puts.pop(topic, None))
+        for key in [key for key in self._gets if key[0] in topics]:
+            self._retire("get", key[0], self._gets.pop(key))
+        for event in [event for event in self._events if event[1].partition("@")[0] in topics]:
             del self._events[event]
 
     def group_deleted(self, group: str) -> None:

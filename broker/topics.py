@@ -7,17 +7,19 @@ Source: TopicConfigManager.java, TopicConfig.java, TopicConfigSerializeWrapper.j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 import attrs
 
+from understudy.broker.topic_comparison import names_to_drop, rows_to_take
 from understudy.format import names
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import Rows
 from understudy.format.json_values import attributes_of, name_of, truth_of
 from understudy.format.light_queues import is_light
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
+from understudy.runtime.pace import run_steps
 
 SINGLE_TAG, MULTI_TAG = "SINGLE_TAG", "MULTI_TAG"
 QUEUE_LIMIT = 65_535
@@ -189,6 +191,7 @@ class TopicTable:
     def __init__(self, now_ms: Callable[[], int], created_limit: int = 1_000_000) -> None:
         self._now_ms = now_ms
         self.rows: dict[str, TopicConfig] = {}
+        self._changes = 0
         self.version = DataVersion(timestamp=now_ms())
         self.on_change: list[Callable[[tuple[TopicConfig, ...]], None]] = []
         self.created_limit = created_limit
@@ -212,8 +215,8 @@ class TopicTable:
     def install(self, plan: SystemTopicPlan) -> None:
         """Add the system topics of *plan*; they are no change that others must learn as news."""
         self.system_names = plan.system_names()
-        for row in plan.rows():
-            self.rows[row.name] = row
+        self.rows.update({row.name: row for row in plan.rows()})
+        self._changes += 1
 
     def create_on_send(
         self, name: str, default_topic: str, default_queue_nums: int, unit: bool, auto_create: bool
@@ -280,7 +283,7 @@ class TopicTable:
         changed = tuple(rows)
         if not changed:
             return
-        self.rows.update([(row.name, row) for row in changed])
+        self.rows.update({row.name: row for row in changed})
         self._changed(changed)
 
     def delete(self, name: str) -> bool:
@@ -300,9 +303,15 @@ class TopicTable:
         self.update(changed)
 
     def take(
-        self, rows: Collection[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool
+        self, rows: Iterable[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool
     ) -> list[str]:
-        """Take over another replica's rows, all at once: nobody sees a part of them.
+        """Do as :meth:`take_in_steps` does, in one turn."""
+        return run_steps(self.take_in_steps(rows, version, delete=delete, overwrite=overwrite))
+
+    def take_in_steps(
+        self, rows: Iterable[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool
+    ) -> Generator[None, None, list[str]]:
+        """Take over another replica's rows, all in the last step: nobody sees a part of them.
 
         Args:
             rows: its whole table; those that say what ours say are ours (:meth:`own`).
@@ -313,23 +322,31 @@ class TopicTable:
         Returns:
             The names of the rows that went.
         """
-        known, theirs = self.rows.get, {row.name: row for row in rows}
-        if overwrite:
-            changed = tuple([row for name, row in theirs.items() if known(name) is not row])
-        else:
-            changed = tuple([row for name, row in theirs.items() if name not in self.rows])
-        gone = sorted(self.rows.keys() - theirs.keys() - self.system_names) if delete else []
-        self.rows.update(theirs if overwrite else {row.name: row for row in changed})
+        theirs = {row.name: row for row in rows}
+        yield
+        seen = self._changes
+        changed, gone = yield from self._compared(theirs, delete, overwrite)
+        if seen != self._changes:  # somebody has changed some of them meanwhile
+            changed, gone = run_steps(self._compared(theirs, delete, overwrite))
+        self.rows.update({row.name: row for row in changed})
         for name in gone:
             del self.rows[name]
         newer = version is not None and version != self.version
         if version is not None:
             self.version = version
         if changed:
-            self._notify(changed)
+            self._notify(tuple(changed))
         if gone or (newer and not changed):
             self._notify(())
         return gone
+
+    def _compared(
+        self, theirs: Mapping[str, TopicConfig], delete: bool, overwrite: bool
+    ) -> Generator[None, None, tuple[list[TopicConfig], list[str]]]:
+        """Return which of *theirs* would be taken, and what of ours would go."""
+        changed = yield from rows_to_take(self.rows, theirs, overwrite=overwrite)
+        gone = (yield from names_to_drop(self.rows, theirs, self.system_names)) if delete else []
+        return changed, gone
 
     def own(self, row: TopicConfig) -> TopicConfig:
         """Return our row that says what *row* says, or *row*. May be called in any thread: rows never change."""
@@ -382,5 +399,6 @@ class TopicTable:
         self._notify(rows)
 
     def _notify(self, rows: tuple[TopicConfig, ...]) -> None:
+        self._changes += 1
         for listener in self.on_change:
             listener(rows)

@@ -73,8 +73,9 @@ class MessageStore:
             durable with synchronous flush. What readers have seen stays visible.
         start_scrub: has every record compared with its checksum; the report grows while :meth:`run` is at it.
         delete_expired_files: deletes expired files in the next looks, whatever the hour (an operator asked for it).
-        delete_topic, clean_unused, learn_deletions: see :class:`understudy.store.topic_deletion.TopicDeletion`.
-        dropped: called with each topic of which ``learn_deletions`` had something deleted.
+        delete_topic, clean_unused, learn_deletions, delete_beside: see
+            :class:`understudy.store.topic_deletion.TopicDeletion`.
+        dropped: called with topics of which ``learn_deletions`` had something deleted.
         arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
             to nothing when nobody waits.
         batch_topics: those that have batch queues; always the same object.
@@ -113,7 +114,11 @@ class MessageStore:
         self.set_confirmed, self.start_scrub = core.set_confirmed, self._integrity.start_scrub
         self.delete_expired_files, self.extensions = self._retention.request, core.extensions
         self.delete_topic, self.clean_unused = deletion.delete, deletion.clean_unused
-        self.learn_deletions, self.dropped = deletion.learn, deletion.dropped
+        self.learn_deletions, self.delete_beside, self.dropped = (
+            deletion.learn,
+            deletion.delete_beside,
+            deletion.dropped,
+        )
         self.get = self._reader.get
         lookup = self._lookup
         self.read, self.record_before = lookup.read, lookup.record_before

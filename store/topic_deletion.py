@@ -7,7 +7,7 @@ up for each queue whether it goes, that is done in steps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Set
 
 from understudy.format.names import LIGHT_PREFIX, is_system_topic
 from understudy.runtime.pace import run_beside
@@ -85,8 +85,13 @@ def _is_gone_batch(core: StoreCore, queue: BatchQueue) -> bool:
 
 
 def _was_deleted(core: StoreCore, topic: str, physical: int) -> bool:
+    if physical >= core.deletions.until:
+        return False
+    if physical < core.segments.min_offset:
+        deletion = core.deletions.by_topic.get(topic)
+        return deletion is not None and physical < deletion.position
     segment = core.segments.find(physical)
-    if segment is None or physical >= core.deletions.until:
+    if segment is None:
         return False
     head = parse(core.segments.view(segment), physical - segment.start, segment.start, check_crc=False)
     return head is not None and core.deletions.covers(topic, physical, head.store_ms)
@@ -96,7 +101,7 @@ class TopicDeletion:
     """Deletes topics of one store.
 
     Attributes:
-        dropped: called with each topic of which :meth:`learn` had something deleted.
+        dropped: called with topics of which :meth:`learn` had something deleted.
     """
 
     def __init__(self, core: StoreCore, flusher: Flusher) -> None:
@@ -104,7 +109,7 @@ class TopicDeletion:
         self._flusher = flusher
         self._unfinished: deque[Generator[list[str], None, None]] = deque()
         self._more = Signal()
-        self.dropped: list[Callable[[str], None]] = []
+        self.dropped: list[Callable[[Set[str]], None]] = []
 
     def delete(self, topic: str) -> None:
         """Delete the queues of a topic; its records stay in the log until their files go, and count no more."""
@@ -126,6 +131,11 @@ class TopicDeletion:
             self._note_dropped(next(steps))
             self._unfinished.append(steps)
             self._more.set()
+
+    def delete_beside(self, topics: Iterable[str]) -> None:
+        """Delete the queues of *topics*, as :meth:`learn` does, with what is before this moment in the log."""
+        if self._core.segments.items:
+            self.learn(dict.fromkeys(topics, self._here()))
 
     async def run(self) -> None:
         """Go on with what :meth:`learn` has not come to, until cancelled; what is left then the next start does."""
@@ -167,15 +177,18 @@ class TopicDeletion:
 
     def _note_dropped(self, topics: list[str]) -> None:
         self._flusher.note_deletion()
-        for topic in topics:
-            for tell in self.dropped:
-                tell(topic)
+        for tell in self.dropped:
+            tell(frozenset(topics))
+
+    def _here(self) -> Deletion:
+        core = self._core
+        return Deletion(core.log.end, max(core.last_store_ms, core.clock.wall_ms()))
 
     def _delete(self, topic: str) -> None:
         """Delete the queues of *topic*, and what is before this moment in the log."""
         core = self._core
         if core.segments.items:
-            core.deletions.add(topic, Deletion(core.log.end, max(core.last_store_ms, core.clock.wall_ms())))
+            core.deletions.add(topic, self._here())
         core.consume_queues.delete_topic(topic)
         if topic in core.batch_queues.topics:
             core.batch_queues.delete_topic(topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -13,6 +14,7 @@ from understudy.broker.admin import attributes
 from understudy.broker.admin.answers import UNSET_REMARK, body_list
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.creation_times import CreationTimes
+from understudy.broker.forgotten_topics import forget_topic
 from understudy.broker.identity import Identity
 from understudy.broker.node import Node
 from understudy.broker.offsets import OffsetTable
@@ -168,7 +170,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
             node=broker.node,
             topics=topics,
             offsets=broker.offsets,
-            forget=broker.forget_topic,
+            forget=partial(forget_topic, broker),
         )
     )
     server.register_async(RequestCode.DELETE_TOPIC_IN_BROKER, deletion.delete)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
+from collections.abc import Set
 
 import attrs
 
@@ -164,11 +165,11 @@ class PopBuffer:
         queue = self._order.get((group, topic, queue_id))
         return -1 if not queue else queue[-1][0]
 
-    def forget_topic(self, topic: str) -> None:
-        """Forget a deleted topic."""
-        for waiting in [each for each in self._points.values() if each.point.topic == topic]:
+    def forget_topics(self, topics: Set[str]) -> None:
+        """Forget deleted topics."""
+        for waiting in [each for each in self._points.values() if each.point.topic in topics]:
             self.finish(waiting)
-        for group_queue in [group_queue for group_queue in self._order if group_queue[1] == topic]:
+        for group_queue in [group_queue for group_queue in self._order if group_queue[1] in topics]:
             del self._order[group_queue]
 
     def forget(self, group: str, topic: str, queue_id: int) -> None:

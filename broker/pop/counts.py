@@ -6,6 +6,7 @@ Source: PopMetricsManager.java.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 
 from understudy.broker.pop.revive_log import CheckPoint, Entry
 
@@ -42,11 +43,11 @@ class PopCounts:
         topic, group, *_ = entry.key
         self.read[group, topic, queue, kind_of(entry)] += 1
 
-    def forget_topic(self, topic: str) -> None:
-        """Forget a deleted topic."""
-        for group_queue in [group_queue for group_queue in self.written if group_queue[1] == topic]:
+    def forget_topics(self, topics: Set[str]) -> None:
+        """Forget deleted topics."""
+        for group_queue in [group_queue for group_queue in self.written if group_queue[1] in topics]:
             del self.written[group_queue]
-        for read in [read for read in self.read if read[1] == topic]:
+        for read in [read for read in self.read if read[1] in topics]:
             del self.read[read]
-        for returned in [returned for returned in self.returned if returned[1] == topic]:
+        for returned in [returned for returned in self.returned if returned[1] in topics]:
             del self.returned[returned]

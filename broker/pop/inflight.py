@@ -5,6 +5,8 @@ Source: PopInflightMessageCounter.java.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 
 class InFlight:
     """The counts of one broker, by topic, group and queue id. They begin anew with each start."""
@@ -36,7 +38,7 @@ class InFlight:
         """Forget a queue: its offset was reset."""
         self._counts.pop((topic, group, queue_id), None)
 
-    def forget_topic(self, topic: str) -> None:
-        """Forget every queue of a topic."""
-        for group_queue in [group_queue for group_queue in self._counts if group_queue[0] == topic]:
+    def forget_topics(self, topics: Set[str]) -> None:
+        """Forget every queue of *topics*."""
+        for group_queue in [group_queue for group_queue in self._counts if group_queue[0] in topics]:
             del self._counts[group_queue]

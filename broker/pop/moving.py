@@ -5,6 +5,8 @@ A check point that waits is written by :meth:`Moving.run` when it is due, and by
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import trio
 
 from understudy.broker.broker_config import BrokerConfig
@@ -101,11 +103,11 @@ class Moving:
         self.buffer.forget(group, topic, queue_id)
         self.in_flight.clear(topic, group, queue_id)
 
-    def forget_topic(self, topic: str) -> None:
-        """Forget what was popped of a deleted topic."""
-        self.buffer.forget_topic(topic)
-        self._log.counts.forget_topic(topic)
-        self.in_flight.forget_topic(topic)
+    def forget_topics(self, topics: Set[str]) -> None:
+        """Forget what was popped of deleted topics."""
+        self.buffer.forget_topics(topics)
+        self._log.counts.forget_topics(topics)
+        self.in_flight.forget_topics(topics)
 
     async def run(self) -> None:
         """Write what waits in memory when it is due, until cancelled; then write all of it."""

@@ -13,7 +13,7 @@ Source: PopLongPollingService.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from understudy.broker.arrivals import Arrivals
 from understudy.broker.hold import PullHold
@@ -162,12 +162,12 @@ class PopHold(PullHold):
         """
         return self._wake_one(self._parked_key(kind, topic, group, queue_id), None, None)
 
-    def wake_topic(self, topic: str) -> None:
-        """Answer those who wait for *topic* now (it was deleted)."""
-        for kind, wanted, group in list(self._topics.get(topic, ())):
-            prefix, _ = self._parked_key(kind, wanted, group, 0)
-            for parked_key in [parked_key for parked_key in self._parked if parked_key[0] == prefix]:
-                self._make_ready(self._parked.pop(parked_key).take_all())
+    def wake_topics(self, topics: Set[str]) -> None:
+        """Answer those who wait for *topics* now (they were deleted)."""
+        waiting = [key for topic in self._topics.keys() & topics for key in self._topics[topic]]
+        prefixes = {self._parked_key(*key, 0)[0] for key in waiting}
+        for parked_key in [parked_key for parked_key in self._parked if parked_key[0] in prefixes] if prefixes else ():
+            self._make_ready(self._parked.pop(parked_key).take_all())
 
     def _wake_one(self, parked_key: tuple[str, int], tags_code: int | None, properties: bytes | None) -> bool:
         waiting = self._parked.get(parked_key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from understudy.broker.groups import GroupConfig, GroupTable
@@ -59,7 +59,8 @@ class _Groups(PagedCopying):
     def row(self, name: str, value: Mapping[str, Any]) -> GroupConfig:
         return GroupConfig.from_json(value, name)
 
-    def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
+    def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> Generator[None, None, bool]:
+        yield
         table, source = self._groups, self._source
         plan = takeover(table.version, self.taken, version, source.leads)
         forbidden = read_forbidden(body.get("forbiddenTable"))

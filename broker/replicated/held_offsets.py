@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from understudy.broker.offsets import is_of
+from understudy.broker.offset_keys import is_of
 
 Queues = dict[str, dict[int, int]]
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from understudy.broker.merge import Limit, StampedOffset, Table, merge, stamped, table_of
-from understudy.broker.offsets import OffsetTable, is_of
+from understudy.broker.offset_keys import is_of
+from understudy.broker.offsets import OffsetTable
 from understudy.broker.replicated.held_offsets import HeldOffsets
 from understudy.broker.replicated.rules import OffsetsAnswer, Queues, of_present, offsets_to_take, read_offsets
 from understudy.broker.replicated.table import (

@@ -9,7 +9,7 @@ Source: SlaveSynchronize.java, BrokerOuterAPI.java.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import attrs
@@ -18,6 +18,7 @@ from understudy.broker.replicated.rules import ReplicaTableError, read_object
 from understudy.broker.replicated.table import Answer, Copying, Taken
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps
+from understudy.runtime.pace import run_steps
 
 PAGE_ROWS = 2_000
 Rows = dict[str, Any]
@@ -67,8 +68,8 @@ class PagedCopying(Copying):
         """Return a row as :meth:`whole` takes it; may be called in a thread. Raises ``ValueError``."""
 
     @abstractmethod
-    def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
-        """Take the whole table; return whether the next look may leave it out when its version is the same.
+    def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> Generator[None, None, bool]:
+        """Take the whole table in short steps; return whether the next look may leave it out at the same version.
 
         Args:
             rows: all of them.
@@ -94,8 +95,12 @@ class PagedCopying(Copying):
 
     def take(self, answer: Answer) -> Taken:
         """See :class:`~understudy.broker.replicated.table.Copying`."""
+        return run_steps(self.take_in_steps(answer))
+
+    def take_in_steps(self, answer: Answer) -> Generator[None, None, Taken]:
+        """See :class:`~understudy.broker.replicated.table.Copying`."""
         try:
-            taken = self._take(answer)
+            taken = yield from self._take(answer)
         except ValueError:
             self._next_look()
             raise
@@ -110,7 +115,7 @@ class PagedCopying(Copying):
         if self._taken is not None:
             self._begin, self._known = self._total, dumps(self._taken.to_json()).decode()
 
-    def _take(self, answer: Answer) -> Taken:
+    def _take(self, answer: Answer) -> Generator[None, None, Taken]:
         body, page = answer.said or self.read(answer)
         current = DataVersion.from_json(body.get("dataVersion"))
         if self._version is None and self._may_skip and current == self._taken:
@@ -126,6 +131,6 @@ class PagedCopying(Copying):
             self._begin, self._known = len(self._rows), dumps(current.to_json()).decode()
             return Taken.MORE
         self._total = count
-        if self.whole(self._rows, self._body, current):
+        if (yield from self.whole(self._rows, self._body, current)):
             self._taken = current
         return Taken.ALL

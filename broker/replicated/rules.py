@@ -32,7 +32,8 @@ from understudy.broker.offset_content import (
     queue_table,
     removed_table,
 )
-from understudy.broker.offsets import OffsetTable, is_of
+from understudy.broker.offset_keys import is_of
+from understudy.broker.offsets import OffsetTable
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import JsonError, loads, loads_in_steps
 from understudy.runtime.log import get_logger

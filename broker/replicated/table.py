@@ -13,7 +13,7 @@ The laws of the room:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -133,6 +133,11 @@ class Copying(ABC):
     @abstractmethod
     def take(self, answer: Answer) -> Taken:
         """Make the answer ours. Raises ``ValueError`` when it is no such table; nothing was taken then."""
+
+    def take_in_steps(self, answer: Answer) -> Generator[None, None, Taken]:
+        """Do as :meth:`take` does, with turns for others; it must be gone through to its end."""
+        yield
+        return self.take(answer)
 
     def notices(self) -> Sequence[Notice]:
         """Return what the source must be told now that its answer was taken."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from understudy.broker.queue_mappings import QueueMappings
@@ -67,7 +67,8 @@ class ReplicatedTopics(KeptTable):
         mappings: travel along.
 
     Attributes:
-        on_gone: called with each topic that was deleted at the source, and where in its log if it says so.
+        on_gone: makes the steps that forget the topics that were deleted at the source, by where in its log if it says
+            so.
         on_deletions: called with all that a master of ours says of deleted topics, once its log continues ours.
     """
 
@@ -78,7 +79,7 @@ class ReplicatedTopics(KeptTable):
     def __init__(self, topics: TopicTable, mappings: ReplicatedMappings) -> None:
         self.table = topics
         self.mappings = mappings
-        self.on_gone: list[Callable[[str, Deletion | None], None]] = []
+        self.on_gone: list[Callable[[Mapping[str, Deletion | None]], Generator[None, None, None]]] = []
         self.on_deletions: list[Callable[[Mapping[str, Deletion]], None]] = []
 
     def snapshot(self) -> dict[str, Any]:
@@ -111,7 +112,7 @@ class _Topics(PagedCopying):
     def row(self, name: str, value: Mapping[str, Any]) -> TopicConfig:
         return self._topics.table.own(TopicConfig.from_json(value, name))
 
-    def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
+    def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> Generator[None, None, bool]:
         table, source = self._topics.table, self._source
         self._topics.mappings.take(body, source)
         plan = takeover(table.version, self.taken, version, source.leads)
@@ -119,10 +120,10 @@ class _Topics(PagedCopying):
             tell_older("topics", source, table.version, version)
         deletions = read_deletions(body) if source.leads and source.continues() else {}
         delete = plan.delete and source.continues()
-        gone = table.take(rows.values(), version if plan.adopt else None, delete=delete, overwrite=plan.overwrite)
-        for topic in gone:
-            for callback in self._topics.on_gone:
-                callback(topic, deletions.get(topic))
+        adopted = version if plan.adopt else None
+        gone = yield from table.take_in_steps(rows.values(), adopted, delete=delete, overwrite=plan.overwrite)
+        for forget in self._topics.on_gone:
+            yield from forget({topic: deletions.get(topic) for topic in gone})
         for learn in self._topics.on_deletions:
             learn(deletions)
         return delete == plan.delete

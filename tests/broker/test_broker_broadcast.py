@@ -79,7 +79,7 @@ def test_places_of_broadcasting_members_belong_to_no_group() -> None:
     committed.remove_group("g")
     assert committed.query("g@broadcast", "T", 0) == UNKNOWN
     committed.commit("g@broadcast", "T", 0, 4)
-    committed.remove_topic("T")
+    committed.remove_topics("T")
     assert committed.committed == {}
 
 

@@ -10,6 +10,7 @@ import trio
 from broker_rig import Peer, Rig, open_rig, pull_header
 from trio.testing import wait_all_tasks_blocked
 
+from understudy.broker.forgotten_topics import forget_topic
 from understudy.broker.groups import GroupConfig
 from understudy.broker.topics import TopicConfig
 from understudy.format.record import decode_records
@@ -230,7 +231,7 @@ class TestLongPolling:
             assert 1 == len(rig.broker.hold)
             # when its topic is deleted
             rig.broker.topics.delete("T")
-            rig.broker.forget_topic("T")
+            forget_topic(rig.broker, "T")
             # then it is answered as a pull of a topic that is not there
             answer = await rig.wait(held)
             assert 17 == answer.code

@@ -194,7 +194,7 @@ class TestOffsets:
         table.commit("g2", "T1", 0, 2)
         table.commit("g1", "T2", 3, 4)
 
-        table.remove_topic("T1")
+        table.remove_topics("T1")
         assert (table.query("g1", "T1", 0), table.query("g1", "T2", 3)) == (-1, 4)
 
         table.remove_group("g1")
@@ -291,7 +291,7 @@ def test_offsets_that_are_written_later_are_the_same() -> None:
     table.remove_group("g2")
     assert dumps(table.to_json(), bare_keys=True) == dumps(table.to_json(later=True), bare_keys=True)
     later = table.to_json(later=True)
-    table.remove_topic("T")  # meanwhile
+    table.remove_topics("T")  # meanwhile
     assert 49 == len(loads(dumps(later))["offsetTable"])
 
 

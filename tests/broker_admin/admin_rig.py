@@ -6,11 +6,10 @@ import json
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from random import Random
-from types import MethodType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, cast
 
 from understudy.broker import admin
-from understudy.broker.broker import Broker
 from understudy.broker.catalog import Catalog
 from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTable
 from understudy.broker.config import BrokerOptions, Machine
@@ -214,9 +213,9 @@ class Rig:
             gate=None,
             orders=OrderTable(clock.wall_ms),
             acting_pops=acting_pops,
-            wake_topic=lambda topic: None,
+            wake_topics=lambda topics: None,
             pops=SimpleNamespace(
-                forget_topic=lambda topic: None, log=SimpleNamespace(end=0, queues=0), acting=acting_pops
+                forget_topics=lambda topics: None, log=SimpleNamespace(end=0, queues=0), acting=acting_pops
             ),
             transactions=SimpleNamespace(undecided=no_halves),
             delay_levels_ms=[1_000, 5_000],
@@ -264,7 +263,6 @@ class Rig:
         self.broker.node = Node(self.broker.identity, options, self.broker.world)
         self.broker.catalog = Catalog(self.topics, self.groups, self.broker.queue_mappings)
         self.broker.tables = tables_of(self.broker)  # type: ignore[arg-type]  # the parts it uses
-        self.broker.forget_topic = MethodType(Broker.forget_topic, self.broker)
         self.server = Handlers()
         admin.register_all(self.broker, self.server)  # type: ignore[arg-type]  # the parts handlers use
 

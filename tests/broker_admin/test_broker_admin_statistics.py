@@ -93,7 +93,7 @@ def test_broker_totals_outlive_their_topics_and_leave_system_topics_out() -> Non
     statistics.topic("T").add(0, 5, 1)
     statistics.topic("SCHEDULE_TOPIC_XXXX").add(0, 7, 1)
     sampled(statistics, clock)
-    statistics.topic_deleted("T")
+    statistics.topics_deleted({"T"})
 
     assert statistics.windows("TOPIC_PUT_NUMS", "T") is None
     assert statistics.put_total == 12

@@ -62,7 +62,7 @@ def test_a_table_tells_of_pops_what_belongs_to_them_and_keeps_it() -> None:
     table.cut({KEY: {1: 2}})
     assert table.log_ends.rows == {KEY: {}}
     read.commit_popped(GROUP, TOPIC, 0, 5, 0)
-    read.remove_topic(TOPIC)
+    read.remove_topics(TOPIC)
     assert read.log_ends.rows == {}
 
 

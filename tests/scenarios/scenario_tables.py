@@ -144,7 +144,7 @@ class TableRoom(Transcript):
 
     def _remove(self, words: Sequence[str]) -> None:
         offsets = self._member(words[0]).tables.offsets
-        remove = {"group": offsets.remove_group, "topic": offsets.remove_topic}
+        remove = {"group": offsets.remove_group, "topic": offsets.remove_topics}
         remove[words[1]](words[2])
 
     # --- copying ---------------------------------------------------------------------------------------------------
