@@ -64,7 +64,7 @@ class Gate:
         self._passed = _Passed(authority)
 
     def authenticate(self, command: Command, address: str) -> None:
-        """Check the signature of a request.
+        """Check the signature of a request. One that needs none and is not signed by whom it names, names nobody after.
 
         Args:
             command: the request, as it came.
@@ -73,19 +73,26 @@ class Gate:
         Raises:
             CommandError: 16, it is not signed by an enabled user.
         """
-        if command.code in self._settings.unsigned:
+        why = self._why_not(command)
+        if not why:
             return
+        if command.code in self._settings.unsigned:
+            (command.ext or {}).pop(ACCESS_KEY, None)
+            return
+        raise self._not_authenticated(command, address, why)
+
+    def _why_not(self, command: Command) -> str:
+        """Return why nobody has signed *command*; empty where an enabled user has."""
         ext = command.ext or {}
         name = ext.get(ACCESS_KEY)
         if not name:
-            raise self._not_authenticated(command, address, "username cannot be null.")
+            return "username cannot be null."
         user = self.authority.users.get(name)
         if user is None:
-            raise self._not_authenticated(command, address, f"User:{name[:255]} is not found.")
+            return f"User:{name[:255]} is not found."
         if user.status is not _ENABLED:
-            raise self._not_authenticated(command, address, f"User:{name} is disabled.")
-        if not user.secret.has_signed(ext, command.body, command.version):
-            raise self._not_authenticated(command, address, _WRONG)
+            return f"User:{name} is disabled."
+        return "" if user.secret.has_signed(ext, command.body, command.version) else _WRONG
 
     def _not_authenticated(self, command: Command, address: str, remark: str) -> CommandError:
         self._refusals.tell("not authenticated", (command.ext or {}).get(ACCESS_KEY), address, command.code, remark)
@@ -154,7 +161,7 @@ class Gate:
             address: IP address of who sent it.
         """
         user, settings = self.caller(command), self._settings
-        if command.code in settings.unsigned or user is None or user.status is not _ENABLED:
+        if user is None or user.status is not _ENABLED:
             return False
         if user.is_super or not settings.authorizes:
             return True
@@ -172,7 +179,7 @@ class Gate:
         settings, user = self._settings, self.caller(command)
         if not settings.authenticates:
             return True
-        return command.code not in settings.unsigned and user is not None and user.is_super and user.status is _ENABLED
+        return user is not None and user.is_super and user.status is _ENABLED
 
     def check_reading(self, command: Command, topics: Sequence[str], address: str) -> None:
         """Check what only its handler knows of a request: which message it names by a position in the log.
@@ -229,7 +236,7 @@ class Gate:
         return _refused(remark)
 
     def caller(self, command: Command) -> User | None:
-        """Return the user who signed *command*."""
+        """Return the user who signed *command*, which has passed; ``None`` where none did, and none had to."""
         return self.authority.users.get((command.ext or {}).get(ACCESS_KEY) or "")
 
 

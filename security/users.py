@@ -69,6 +69,10 @@ class User:
         }
 
 
+NOBODY = User("", "")
+"""Who has signed nothing: it may do what needs no signature, and is no super user."""
+
+
 def type_of(word: object) -> UserType:
     """Return the kind that *word* names in any case; normal for every other word, as the reference does."""
     return UserType.SUPER if isinstance(word, str) and word.strip().lower() == "super" else UserType.NORMAL

@@ -122,6 +122,32 @@ async def test_theft_of_passwords_where_no_signature_is_needed(tmp_path: Path, c
             assert 16 == (await nobody.ask(960, claimed)).code
 
 
+async def test_impersonation_of_a_super_user_where_no_signature_is_needed(
+    tmp_path: Path, client: RemotingClient
+) -> None:
+    async with started("broker", tmp_path, {**SIGNED, "authenticationWhitelist": "26,3001,3002,3003,3004"}) as server:
+        root, nobody = Caller(client, server.place, ROOT), Caller(client, server.place, None)
+        bob = await with_bob(root)
+        signed = {"AccessKey": BOB.access_key, "Signature": "x"}
+        # given requests that need no signature, and say whose they are or do not
+        for claimed in ({}, {"AccessKey": ROOT.access_key, "Signature": "x"}, {"AccessKey": ROOT.access_key}, signed):
+            # then they may what everybody may
+            assert 0 == (await nobody.ask(26, claimed)).code
+            # and neither make super users, nor change or remove them
+            for code, name, info in (
+                (3001, "mallory", {"password": "p", "userType": "Super"}),
+                (3002, ROOT.access_key, {"password": "p"}),
+                (3002, "bob", {"userType": "Super"}),
+                (3003, INNER.access_key, {}),
+            ):
+                answer = await nobody.ask(code, {"username": name, **claimed}, json.dumps(info).encode())
+                assert (16, "The super user can only be create by super user") == (answer.code, answer.remark)
+        assert 16 == (await bob.ask(3002, {"username": "bob"}, b'{"userType":"Super"}')).code
+        # while who has signed is who he is
+        await root.done(3001, {"username": "second"}, {"password": "p", "userType": "Super"})
+        assert "p" == json.loads((await root.done(3004, {"username": "second"})).body)["password"]
+
+
 async def relay(ours: ByteStream, theirs: ByteStream, seen: bytearray) -> None:
     with contextlib.suppress(trio.BrokenResourceError):
         while data := await ours.receive_some(1 << 16):
