@@ -35,6 +35,7 @@ from understudy.runtime.properties import ConfigError, Properties, located, prin
 from understudy.runtime.stored_settings import listed_keys
 from understudy.security.settings import KEYS as SECURITY_KEYS
 from understudy.security.settings import SecuritySettings, check_acl_enable, read_security
+from understudy.security.tls import idle_keys
 
 __all__ = [
     "INERT",
@@ -203,7 +204,7 @@ class BrokerOptions:
                 warnings.append(_inert_line(values, key))
         options._settle(values)
         options.store_address = _ip_address(values, options.broker.broker_ip1 or "127.0.0.1", machine.resolve)
-        return options, warnings
+        return options, [*warnings, *idle_keys(values)]
 
     def read_change(self, values: Properties) -> Change:
         """Read new values for a running broker; :meth:`apply` has them in force.

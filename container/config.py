@@ -22,6 +22,7 @@ from understudy.runtime.properties import ConfigError, Properties, located, prin
 from understudy.runtime.stored_settings import listed_keys
 from understudy.security.settings import KEYS as SECURITY_KEYS
 from understudy.security.settings import SecuritySettings, read_security
+from understudy.security.tls import idle_keys
 
 DEFAULT_LISTEN_PORT = 10811
 ALWAYS_BLACK = (
@@ -131,7 +132,7 @@ class ContainerOptions:
                 f"{place}: brokerConfigPaths is empty: name broker files separated by ':', or "
                 "leave the key out for a container without brokers"
             )
-        return options, warnings
+        return options, [*warnings, *idle_keys(values)]
 
     def read_change(self, values: Properties) -> Change:
         """Read new values for a running container; :meth:`apply` has them in force. Unknown keys are skipped.

@@ -17,6 +17,7 @@ from understudy.remoting.shared_keys import refuse_lost, unread_key_line
 from understudy.runtime.configuration import Count, Port, fields_of, shown, with_values
 from understudy.runtime.properties import Properties, format_properties
 from understudy.security.settings import KEYS as SECURITY_KEYS
+from understudy.security.tls import idle_keys
 
 
 def _home(*names: str) -> str:
@@ -140,7 +141,7 @@ def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[
             warnings.append(f"{values.where(key)}: {key} has no effect here: {NO_EFFECT[key]}")
         elif key not in FIELDS and key not in fields_of(MetricsKeys) and not config.enable_controller_in_namesrv:
             warnings.append(unread_key_line(values, key, list(FIELDS)))
-    return config, warnings
+    return config, [*warnings, *idle_keys(values)]
 
 
 def show(config: NamesrvConfig) -> str:

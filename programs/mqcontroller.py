@@ -27,6 +27,7 @@ from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.world import real_world
 from understudy.security.settings import SecuritySettings, read_security
+from understudy.security.tls import idle_keys
 
 log = get_logger("controller.main")
 
@@ -89,7 +90,7 @@ def _config(path: str | None) -> tuple[ControllerConfig, Properties]:
         return ControllerConfig(), Properties({}, "no configuration file")
     values = with_tls_file(read_properties_file(RealDisk(), path, os.environ.get(HOME_VARIABLE)))
     config = read_config(values)
-    for warning in unused_keys(values, config):
+    for warning in (*unused_keys(values, config), *idle_keys(values)):
         print(f"warning: {warning}", file=sys.stderr)
     return config, values
 

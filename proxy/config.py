@@ -13,7 +13,7 @@ from understudy.proxy.cache import CacheRules
 from understudy.proxy.core.receiving import ReceiveRules
 from understudy.proxy.core.sending import SendRules
 from understudy.proxy.core.settings import ClientRules
-from understudy.proxy.tls_keys import PORT_KEYS, tls_of_ports
+from understudy.proxy.tls_keys import PORT_KEYS, idle_lines, tls_of_ports
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.remoting.shared_keys import refuse_lost, unread_key_line
 from understudy.runtime.configuration import (
@@ -274,7 +274,8 @@ def config_of(
     known = fields_of(ProxyConfig).keys() | SECURITY_KEYS
     warnings = [unread_key_line(texts, key, [*known]) for key in texts if key not in known]
     config = attrs.evolve(config, security=read_security(secured.without(PORT_KEYS)), metrics=metrics, tls=tls)
-    return config, [*warnings, *([warning] if warning else [])]
+    idle = idle_lines(texts, secured, config.tls_test_mode_enable, tls.mode)
+    return config, [*warnings, *([warning] if warning else []), *idle]
 
 
 def _refuse_keys_of_servers(texts: Properties) -> None:

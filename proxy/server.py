@@ -198,7 +198,10 @@ class Proxy:
         if mode is TlsMode.DISABLED:
             return None
         if files is None:
-            log.info("TLS with a certificate that nobody vouches for; name one by tlsCertPath and tlsKeyPath")
+            log.info(
+                "TLS with a certificate that nobody vouches for; "
+                "name one by tlsTestModeEnable=false, tlsCertPath and tlsKeyPath"
+            )
             return ServerTls(clock, SelfSigned(), mode)
         try:
             return ServerTls(clock, attrs.evolve(files, protocols=("h2",)), mode)

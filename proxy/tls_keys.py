@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from understudy.runtime.properties import ConfigError, Properties, printable
 from understudy.runtime.tls_server import TlsMode
-from understudy.security.tls import KEYS, TlsSettings, read_tls
+from understudy.security.tls import KEYS, TlsSettings, idle_keys, read_tls
 
 _OWN_MODE, _OWN_CERTIFICATE, OWN_PATHS = "tlsServerMode", "tlsTestModeEnable", ("tlsCertPath", "tlsKeyPath")
 PORT_KEYS = frozenset(key for key in KEYS if key.startswith("tls.server."))
@@ -38,6 +38,23 @@ def tls_of_ports(own: Properties, with_file: Properties, own_mode: str, self_sig
             paths = dict(zip(PATHS, (own[path] for path in OWN_PATHS), strict=True))
             values = values.changed(paths, own.where(_OWN_CERTIFICATE))
     return TlsSettings(mode, read_tls(values).server)
+
+
+def idle_lines(own: Properties, with_file: Properties, self_signed: bool, mode: TlsMode) -> list[str]:
+    """Return a warning for each key of TLS that changes nothing beside the others; see :func:`tls_of_ports`.
+
+    As in the reference, paths of a certificate alone do not say that it is to be used.
+    """
+    shown = "a certificate that the proxy makes itself, for which nobody vouches"
+    if _OWN_CERTIFICATE not in own and with_file.get(PATHS[0], "").strip():
+        shown = f"the certificate of {PATHS[0]} ({with_file.where(PATHS[0])})"
+    unused = OWN_PATHS if self_signed and mode is not TlsMode.DISABLED else ()
+    named = [path for path in unused if own.get(path, "").strip()]
+    lines = [
+        f"{own.where(path)}: {path} has no effect without {_OWN_CERTIFICATE}=false: clients see {shown}"
+        for path in named[:1]
+    ]
+    return [*lines, *idle_keys(with_file.without([*PORT_KEYS, "tls.test.mode.enable"]))]
 
 
 def _mode(text: str, key: str, place: str) -> TlsMode:

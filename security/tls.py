@@ -165,6 +165,33 @@ def read_tls(values: Properties) -> TlsSettings:
     return TlsSettings(mode, server, client)
 
 
+def idle_keys(values: Properties) -> list[str]:
+    """Return a warning for each key of TLS among *values*, which can be read, that changes nothing beside the others.
+
+    Who writes such a key means to be safer than he is.
+    """
+    texts = {key: values.get(key, default).strip() for key, default in _DEFAULTS.items()}
+    given = [key for key in values if key in KEYS and texts[key].lower() != _DEFAULTS[key]]
+    why = {key: _why_idle(key, texts) for key in given}
+    return [f"{values.where(key)}: {key} has no effect here: {why[key]}" for key in given if why[key]]
+
+
+def _why_idle(key: str, texts: Mapping[str, str]) -> str:
+    """Return why a key that is given changes nothing; empty where it does."""
+    on = {name for name, text in texts.items() if text.lower() == "true"}
+    if key == "tls.test.mode.enable" and key in on:
+        return "ports speak TLS with the certificate of tls.server.certPath, and without one not at all"
+    if key.startswith("tls.server.") and key != "tls.server.mode" and not texts["tls.server.certPath"]:
+        return "without tls.server.certPath and tls.server.keyPath the ports speak no TLS"
+    if key.startswith("tls.client.") and "tls.enable" not in on:
+        return "without tls.enable=true the calls of this process are plain"
+    if key == "tls.server.trustCertPath" and "tls.server.authClient" not in on:
+        return "without tls.server.authClient=true nobody asks who signs the certificates of clients"
+    if key == "tls.client.trustCertPath" and "tls.client.authServer" not in on:
+        return "without tls.client.authServer=true every certificate of a server is taken"
+    return ""
+
+
 def _server_files(values: Properties, texts: Mapping[str, str]) -> CertificateFiles:
     authority = _authority(values, texts, "tls.server.authClient", "tls.server.trustCertPath")
     verify = _word(values, texts, "tls.server.need.client.auth", _VERIFY)

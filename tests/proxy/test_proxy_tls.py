@@ -159,6 +159,30 @@ def test_own_keys_count_before_those_of_the_file_for_every_program(
     assert ("tls.enable" in file) is (config.security.tls.client is not None)
 
 
+PATHS = {"tlsCertPath": "/own.crt", "tlsKeyPath": "/own.key"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "file", "shown"),
+    [
+        ({}, {}, None),
+        ({}, FILE, None),
+        (OWN_FILES, FILE, None),
+        (PATHS | {"tlsServerMode": "disabled"}, {}, None),
+        (PATHS, {}, "a certificate that the proxy makes itself"),
+        (PATHS | {"tlsTestModeEnable": True}, FILE, "a certificate that the proxy makes itself"),
+        (PATHS, FILE, "the certificate of tls.server.certPath (tls.properties)"),
+    ],
+)
+def test_paths_of_a_certificate_that_is_not_shown_are_named(
+    keys: dict[str, object], file: dict[str, str], shown: str | None
+) -> None:
+    _, warnings = config_of(keys, "rmq-proxy.json", lambda own: own.changed(file, "tls.properties"))
+    begin = "rmq-proxy.json: tlsCertPath has no effect without tlsTestModeEnable=false: clients see "
+    assert len(warnings) == (shown is not None)
+    assert all(line.startswith(f"{begin}{shown}") for line in warnings)
+
+
 @pytest.mark.parametrize(
     ("keys", "file", "why"),
     [

@@ -114,24 +114,29 @@ def test_a_file_that_promises_tls_and_has_none_starts_no_program(
         assert key in said
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("tlsEnable", "docs/security.md says how TLS is set"),
+        ("tls.client.authServer", "has no effect here: without tls.enable=true the calls of this process are plain"),
+    ],
+)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_words_for_tls_that_no_program_reads_are_named_by_every_one(
-    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    program: str, key: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main, option = PROGRAMS[program]
     file = tmp_path / "own.conf"
     if option == "-pc":  # it prints no settings: what follows the warnings is that its port cannot be had
         with socket.create_server(("0.0.0.0", 0)) as taken:
-            file.write_text(
-                f'{{"tlsEnable":true,"namesrvAddr":"127.0.0.1:1","grpcServerPort":{taken.getsockname()[1]}}}'
-            )
+            file.write_text(f'{{"{key}":true,"namesrvAddr":"127.0.0.1:1","grpcServerPort":{taken.getsockname()[1]}}}')
             assert 1 == main([option, str(file)])
     else:
-        file.write_text("tlsEnable=true\n")
+        file.write_text(f"{key}=true\n")
         main([option, str(file), "-p"])
-    said = [line for line in capsys.readouterr().err.splitlines() if "tlsEnable" in line]
+    said = [line for line in capsys.readouterr().err.splitlines() if key in line]
     assert 1 == len(said), said
-    assert "docs/security.md says how TLS is set" in said[0]
+    assert words in said[0]
 
 
 def test_a_name_server_without_a_file_has_the_keys_of_the_usual_one(

@@ -29,7 +29,7 @@ from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.tls_server import HANDSHAKE_SECONDS, NoTlsError
 from understudy.runtime.world import real_world
 from understudy.security.settings import read_security
-from understudy.security.tls import ClientFiles, TlsSettings, read_tls
+from understudy.security.tls import ClientFiles, TlsSettings, idle_keys, read_tls
 
 AUTHORITY = trustme.CA()
 OTHER = trustme.CA()
@@ -212,6 +212,38 @@ def test_settings_that_promise_what_they_do_not_hold_are_refused(keys: dict[str,
         settings(keys)
 
 
+CERTIFICATE = {"tls.server.certPath": "a", "tls.server.keyPath": "b"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "idle"),
+    [
+        ({}, {}),
+        ({"tls.server.mode": "disabled", **CERTIFICATE, "tls.test.mode.enable": "false", "tls.enable": "TRUE"}, {}),
+        ({"tls.test.mode.enable": "true"}, {"tls.test.mode.enable": "tls.server.certPath, and without one not at all"}),
+        (
+            {"tls.server.authClient": "true", "tls.server.trustCertPath": "c"},
+            dict.fromkeys(("tls.server.authClient", "tls.server.trustCertPath"), "the ports speak no TLS"),
+        ),
+        ({**CERTIFICATE, "tls.server.trustCertPath": "c"}, {"tls.server.trustCertPath": "tls.server.authClient=true"}),
+        ({**CERTIFICATE, "tls.server.trustCertPath": "c", "tls.server.authClient": "true"}, {}),
+        ({"tls.client.authServer": "true"}, {"tls.client.authServer": "calls of this process are plain"}),
+        (
+            {"tls.enable": "true", "tls.client.trustCertPath": "c"},
+            {"tls.client.trustCertPath": "every certificate of a server is taken"},
+        ),
+        ({"tls.enable": "true", "tls.client.trustCertPath": "c", "tls.client.authServer": "true"}, {}),
+    ],
+)
+def test_keys_that_change_nothing_beside_the_others_are_named(keys: dict[str, str], idle: dict[str, str]) -> None:
+    settings(keys)  # can be read
+    lines = idle_keys(Properties(keys, "broker.conf"))
+    assert len(idle) == len(lines)
+    for (key, words), line in zip(idle.items(), lines, strict=True):
+        assert line.startswith(f"broker.conf: {key} has no effect here: ")
+        assert words in line
+
+
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     keys = files(tmp_path)
     with pytest.raises(ConfigError, match=r"none\.key: cannot be used"):
@@ -235,7 +267,7 @@ def test_the_file_of_the_reference_counts_before_the_servers_own(tmp_path: Path)
 async def test_a_cluster_speaks_nothing_but_tls(tmp_path: Path, nursery: trio.Nursery) -> None:
     keys = files(tmp_path)
     keys |= {"tls.server.mode": "enforcing", "tls.enable": "true", "tls.client.authServer": "true"}
-    keys["tls.client.trustCertPath"] = keys["tls.server.trustCertPath"]
+    keys["tls.client.trustCertPath"] = keys.pop("tls.server.trustCertPath")
     world = real_world()
     config = NamesrvConfig(kv_config_path=str(tmp_path / "namesrv" / "kvConfig.json"))
     name_server = NameServer(world, config, "127.0.0.1", 0, security=read_security(Properties(keys, "n")))
