@@ -58,7 +58,16 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0
 
 
 class JsonError(ValueError):
-    """Text that is JSON in no dialect, or that could not be written again; the message says where and why."""
+    """Text that is JSON in no dialect, or that could not be written again.
+
+    Args:
+        message: where and why, for people.
+        at: character where the reader stood; 0 where it is the whole text that cannot be.
+    """
+
+    def __init__(self, message: str, at: int = 0) -> None:
+        super().__init__(message)
+        self.at = at
 
 
 def text_of(data: bytes | bytearray | memoryview | str) -> str:
@@ -114,11 +123,11 @@ class Reader:
         value = self._value(0)
         self._skip(_space)
         if self._at != len(self._text):
-            raise JsonError(f"unexpected text after the value at character {self._at}")
+            raise self._fail("unexpected text after the value")
         return value
 
     def _fail(self, what: str) -> JsonError:
-        return JsonError(f"{what} at character {self._at}")
+        return JsonError(f"{what} at character {self._at}", self._at)
 
     def _pay(self, steps: int) -> None:
         self._steps_left -= steps
@@ -254,7 +263,7 @@ class Reader:
     def _string(self, quote: str) -> str:
         found = _quoted[quote](self._text, self._at)
         if found is None:
-            raise JsonError(f"string without an end at character {self._at}")
+            raise self._fail("string without an end")
         content = found[1]
         if "\\" in content:
             content = _pair.sub(_joined, _escape.sub(self._unescaped, content))

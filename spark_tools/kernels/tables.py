@@ -1,7 +1,6 @@
-"""JSON tables of `config/` in fastjson's dialect, and writing them back.
+"""JSON tables of `config/`: read in the dialect that brokers read, and written back as fastjson writes it.
 
-fastjson writes maps with integer keys without quotes (`{0:7}`) and may leave trailing commas; a strict parser refuses
-both. Integer keys stay strings here, as the other keys are.
+fastjson writes maps with integer keys without quotes (`{0:7}`). Integer keys stay strings here, as the other keys are.
 """
 
 from __future__ import annotations
@@ -10,60 +9,34 @@ import json
 import re
 from typing import Any
 
+from understudy.format import json_dialect
 from understudy.format.light_queues import LIGHT_OFFSET_TABLE, QUEUE_ID, is_light
 
 _INTEGER = re.compile(r"-?[0-9]+")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(-?[0-9]+)(?=\s*:)|,(?=\s*[}\]])', re.DOTALL)
 
 
 class TableError(ValueError):
-    """A table that is no JSON even by fastjson's rules; `offset_bytes` says where."""
+    """A table that a broker could not read either; `offset_bytes` says where."""
 
     def __init__(self, message: str, offset_bytes: int) -> None:
         super().__init__(message)
         self.offset_bytes = offset_bytes
 
 
-def _repair(match: re.Match[str]) -> str:
-    key = match.group(1)
-    if key is not None:
-        return f'"{key}"'
-    text = match.group(0)
-    return "" if text == "," else text
-
-
 def loads(data: bytes | str) -> Any:
     """Parses a table.
 
     Raises:
-        TableError: with the byte offset, in the original data, of the first character that fits no rule.
+        TableError: with the byte offset of the first character that fits no rule.
     """
-    if isinstance(data, bytes):
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise TableError(f"not UTF-8: {error.reason}", error.start) from None
-    else:
-        text = data
-    repaired = _TOKEN.sub(_repair, text)
     try:
-        return json.loads(repaired)
-    except json.JSONDecodeError as error:
-        at = _original_offset(text, error.pos)
-        raise TableError(error.msg, len(text[:at].encode())) from None
-
-
-def _original_offset(text: str, repaired_at: int) -> int:
-    # the repaired text is longer by two quotes per unquoted key and shorter by one per trailing comma
-    shift = 0
-    for match in _TOKEN.finditer(text):
-        if match.start() + shift >= repaired_at:
-            break
-        if match.group(1) is not None:
-            shift += 2
-        elif match.group(0) == ",":
-            shift -= 1
-    return max(0, min(len(text), repaired_at - shift))
+        text = data if isinstance(data, str) else data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TableError(f"not UTF-8: {error.reason}", error.start) from None
+    try:
+        return json_dialect.loads(text)
+    except json_dialect.JsonError as error:
+        raise TableError(str(error), len(text[: error.at].encode())) from None
 
 
 def dumps(value: Any) -> str:

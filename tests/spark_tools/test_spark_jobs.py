@@ -145,7 +145,7 @@ def test_damaged_stores_are_named_and_the_rest_is_done(spark: Any, tmp_path: Pat
     second = int.from_bytes(raw[:4], "big")
     raw[second + 4] ^= 0xFF
     log.write_bytes(raw)
-    (tmp_path / "b" / "config" / "topics.json").write_text('{"topicConfigTable":{"Orders":{}},,oops')
+    (tmp_path / "b" / "config" / "topics.json").write_text('{"topicConfigTable":{"Orders":{}},]oops')
     queue = tmp_path / "b" / "consumequeue" / "Orders" / "1" / f"{0:020d}"
     queue.write_bytes(queue.read_bytes()[:200] + b"\xff" * 20 + queue.read_bytes()[220:])
     kept = {path: path.read_bytes() for name in "ab" for path in (tmp_path / name).rglob("*") if path.is_file()}

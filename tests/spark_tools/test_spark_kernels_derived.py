@@ -92,6 +92,7 @@ def test_an_empty_or_missing_directory_is_no_store(tmp_path: Path) -> None:
         ('{"a":{-1:2,},"b":[1,2,],}', {"a": {"-1": 2}, "b": [1, 2]}),
         ('{"tricky {1:2} , }":"a\\"{3:4}"}', {"tricky {1:2} , }": 'a"{3:4}'}),
         ("{\n\t\n}", {}),
+        ("{'a':{{\"b\":1}:2},,c:3}", {"a": {'{"b":1}': 2}, "c": 3}),  # what a broker reads is no damaged table
     ],
 )
 def test_tables_in_the_dialect_of_fastjson(text: str, value: object) -> None:
