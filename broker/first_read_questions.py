@@ -114,11 +114,11 @@ class FirstReadAnswers:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "this broker is a slave, ask the master of the group")
         reads = _reads_of(command)
         doubts = self.offsets.doubts
-        found = settle(doubts, reads) if doubts.ends else {}
+        found = settle(doubts, reads) if doubts.active else {}
         rows: list[dict[str, Any]] = [
             {"key": key, "queueId": queue_id, "offset": offset} for (key, queue_id), offset in found.items()
         ]
-        body = {"corrections": rows, "doubts": bool(doubts.ends or found)}
+        body = {"corrections": rows, "doubts": doubts.active or bool(found)}
         return response(command, body=dumps(body))
 
 

@@ -79,8 +79,9 @@ class HistoryKeeper:
         if lossy or promoted:
             self._missed = await self._cut("the log of this master ends before it", self._end_of)
         if lossy:
-            offsets = self._tables.offsets.table
+            offsets, end = self._tables.offsets.table, self._store.max_physical_offset
             offsets.doubts.begin(offsets.committed, self._store.written_queue_offset)
+            offsets.doubts.doubt_others(lambda topic, queue_id: self._store.queue_offset_at(topic, queue_id, end))
         if asks and lossy and not promoted:
             self.open = True
             await self._persistence.save(NAME)

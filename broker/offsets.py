@@ -119,7 +119,7 @@ class OffsetTable:
         """
         if self.reset and self.pending_reset(group, topic, queue_id) is not None:
             return False
-        if self.doubts.ends and self.doubts.refuses(f"{topic}@{group}", queue_id, offset):
+        if self.doubts.active and self.doubts.refuses(f"{topic}@{group}", queue_id, offset):
             return False
         self.commit(group, topic, queue_id, offset)
         return True
@@ -206,7 +206,7 @@ class OffsetTable:
             offset: queue offset that it asks for.
         """
         pending = self.take_reset(group, topic, queue_id) if not self.following else None
-        end = self.doubts.settle(f"{topic}@{group}", queue_id, offset) if self.doubts.ends else None
+        end = self.doubts.settle(f"{topic}@{group}", queue_id, offset) if self.doubts.active else None
         return end if pending is None else pending
 
     def learn_resets(self, stamps: Mapping[str, Mapping[int, int]], pending: Mapping[str, Mapping[int, int]]) -> None:

@@ -217,7 +217,7 @@ class PullProcessor:
             return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ASKING)]
         offsets = self._offsets
         pending = None
-        if offsets.reset or offsets.doubts.ends:
+        if offsets.reset or offsets.doubts.active:
             pending = offsets.correction(group, topic, queue_id, offset)
         if pending is not None:
             low = self._store.min_queue_offset(topic, queue_id)
@@ -305,7 +305,7 @@ class PullProcessor:
         # Nearly always it is an offset of the queue as it is.
         if 0 <= offset <= end or commit_refusal(offset, end, is_slave=self._identity.role.is_slave) is None:
             offsets = self._offsets
-            if not (offsets.reset or offsets.doubts.ends):  # nearly always, and a call less
+            if not (offsets.reset or offsets.doubts.active):  # nearly always, and a call less
                 offsets.commit(group, topic, queue_id, offset)
             elif not offsets.commit_unless_reset(group, topic, queue_id, offset):
                 return

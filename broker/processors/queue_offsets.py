@@ -57,6 +57,8 @@ class OffsetProcessor:
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY, "this broker was away and is not online again: ask once more in a moment", {}
             )
+        if self._offsets.doubts.active:
+            self._offsets.doubts.asked(f"{topic}@{group}", queue_id)
         offset = self._offsets.query(group, topic, queue_id)
         if offset >= 0:
             return response(command, ext={"offset": str(offset)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from understudy.broker import doubts
 from understudy.broker.doubts import DOUBT_MS
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.offsets import OffsetTable
@@ -244,7 +245,36 @@ class TestOffsets:
         assert table.commit_unless_reset("cg", "T", 0, 9) is True
         assert table.correction("cg", "T", 1, 7) is None
         assert table.correction("other", "T", 0, 9) is None
-        assert not table.doubts.ends
+        assert not table.doubts.active
+
+    def test_a_group_that_is_not_known_is_doubted_until_it_asks_where_it_stands(self) -> None:
+        table = OffsetTable(now_ms)
+        table.commit("cg", "T", 0, 5)
+        table.doubts.begin(table.committed, lambda topic, queue_id: 7)
+        table.doubts.doubt_others(lambda topic, queue_id: 7)
+        assert table.commit_unless_reset("other", "T", 0, 9) is False
+        assert table.correction("other", "T", 0, 9) == 7
+        assert table.commit_unless_reset("other", "T", 0, 9) is True
+        # more of the log is here than it seemed
+        table.doubts.learn_ends(lambda topic, queue_id: 8)
+        assert table.correction("third", "T", 0, 9) == 8
+        for group in ("cg", "fourth"):
+            table.doubts.asked(f"T@{group}", 0)
+        assert table.correction("fourth", "T", 0, 9) is None
+        assert table.correction("cg", "T", 0, 9) == 8, "a group that is known is told where it stands"
+        assert table.correction("cg", "T", 0, 9) is None
+        assert table.correction("TOOLS_CONSUMER", "T", 0, 9) is None
+
+    def test_groups_that_are_not_known_are_believed_when_there_are_too_many(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(doubts, "MOST_BELIEVED", 3)
+        table = OffsetTable(now_ms)
+        table.doubts.doubt_others(lambda topic, queue_id: 7)
+        table.doubts.begin({"T@cg": {0: 5}}, lambda topic, queue_id: 7)
+        assert [table.correction(f"g{number}", "T", 0, 9) for number in range(5)] == [7, 7, 7, 7, None]
+        assert table.correction("cg", "T", 0, 9) == 7
+        assert not table.doubts.active
 
     def test_doubts_end_with_time(self) -> None:
         clock = [now_ms()]
@@ -254,7 +284,7 @@ class TestOffsets:
         clock[0] += DOUBT_MS + 1
         # who reads at a slave commits here all the same
         assert table.commit_unless_reset("cg", "T", 0, 9) is True
-        assert not table.doubts.ends
+        assert not table.doubts.active
 
     def test_topics_and_groups(self) -> None:
         table = OffsetTable(now_ms)
