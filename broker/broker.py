@@ -337,10 +337,11 @@ class Broker:
         return host_bytes(self.identity.ip, self.identity.port)
 
     def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
-        known = self.store.batch_topics
-        batch = [row.name for row in rows if row.attributes and has_batch_queues(row.attributes)]
+        known = self.store.batch_topics | self.store.changing_kinds.keys()
+        batch = {row.name for row in rows if row.attributes and has_batch_queues(row.attributes)}
         if batch or known:
-            self.store.declare_kinds(batch, [row.name for row in rows if row.name in known and row.name not in batch])
+            simple = [row.name for row in rows if row.name in known and row.name not in batch]
+            self.store.declare_kinds(batch, simple, beside=self.role.is_slave)  # a master stores what it is sent
         declare_compacted(self.store, self.options.store, rows)
 
     def _mappings_changed(self) -> None:

@@ -159,6 +159,7 @@ class Roles:
             if before.is_slave and not change.role.is_slave:
                 await broker.history.begin(promoted=True)
                 self._find_topics()
+                await broker.store.settle_kinds()  # from now on it stores what it is sent
             await broker.replication.prepare(change.role)
             await broker.replication.bind(change.role)
             if not change.role.is_slave:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os.path
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import attrs
@@ -160,13 +160,22 @@ class BatchQueue:
 
     def append(self, unit: BatchUnit) -> None:
         """Write a unit behind the last one, whose messages come before its own. Raises ``OSError``."""
-        self.make_room(1)
-        start = self.position - self.position % self.file_size
-        view = self._mapped.view(self._path(start), self.file_size, self, start)
-        UNIT.pack_into(view, self.position - start, *unit, *_NOT_COMPACTED)
-        self._changes.paths.add(self._path(start))
-        self.position += UNIT_BYTES
-        self.next_offset = unit.next_offset
+        self.extend((unit,))
+
+    def extend(self, units: Sequence[BatchUnit]) -> None:
+        """Write *units* behind the last one, in their order. Raises ``OSError``; none is written then."""
+        self.make_room(len(units))
+        done, position = 0, self.position
+        while done < len(units):
+            start = position - position % self.file_size
+            view = self._mapped.view(self._path(start), self.file_size, self, start)
+            self._changes.paths.add(self._path(start))
+            for unit in units[done : done + (start + self.file_size - position) // UNIT_BYTES]:
+                UNIT.pack_into(view, position - start, *unit, *_NOT_COMPACTED)
+                position += UNIT_BYTES
+                done += 1
+        if units:
+            self.position, self.next_offset = position, units[-1].next_offset
 
     def put(self, number: int, unit: BatchUnit) -> None:
         """Write the unit at position *number* * 46, which is there, anew."""

@@ -1,79 +1,300 @@
 """Topics with batch queues: known by their attribute, not only by the folder that the first message makes.
 
 A real broker does not start on a folder where a topic has queues of the other kind. So the queues of a topic are of its
-kind as soon as the attribute is known, and those that were made before are made again from the log.
+kind as soon as the attribute is known, and those that were made before are made anew from what they say.
+
+What stands in queues of the other kind is rare: messages that a slave took in the seconds before it knew the topic, or
+another life of it, or that a version which did not look at the attribute has left. All the same there may be many. So
+their records are read in steps, while the old queues serve readers and take what comes; the new queues take their place
+in one step, once there is next to nothing that was not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from operator import itemgetter
+
+import attrs
 
 from understudy.runtime.log import get_logger
-from understudy.store.consume_queue import FILLER_SIZE
+from understudy.runtime.os_failure import os_reason
+from understudy.runtime.pace import run_beside, run_steps
+from understudy.runtime.signal import Signal
+from understudy.store.batch_queue import BatchQueue, BatchUnit
+from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
-from understudy.store.walk import Walk
+from understudy.store.status import UNKNOWN_TAGS
+from understudy.store.walk import RecordHead, parse
 
 log = get_logger("store.batch_topics")
 
+#: Records that are read in one step.
+RECORDS_IN_A_STEP = 64
+#: Records that may be left for the step in which queues change places.
+RECORDS_AT_ONCE = 256
+_TRIES = 5
 
-def declare_kinds(core: StoreCore, dispatcher: Dispatcher, batch: Iterable[str], simple: Iterable[str]) -> bool:
-    """Let topics have batch queues, or simple ones, from now on.
+Queue = ConsumeQueue | BatchQueue
+SimpleUnit = tuple[bytes, int, int, int]
+"""Topic, queue id, queue offset, tags code."""
+Mark = tuple[int, int, int, int]
+"""Of a unit: where its record ends in the log (bytes), queue offset behind it, tags code, store time (ms)."""
 
-    What they have in queues of the other kind moves over. That is rare: messages that a slave took in the seconds
-    before it knew the topic, or another life of it, or that a version which did not look at the attribute has left.
+
+@attrs.frozen
+class Entered:
+    """What of one record the new queues get: a unit in a batch queue, or units in simple queues."""
+
+    queue_id: int
+    physical: int
+    size: int
+    store_ms: int
+    batch: BatchUnit | None
+    simple: list[SimpleUnit]
+
+
+class QueueKinds:
+    """The kinds of the queues of one store's topics.
 
     Args:
         core: the store.
         dispatcher: of the store.
-        batch: topics that have batch queues.
-        simple: topics that have none; others stay what they are.
 
-    Returns:
-        Whether queues moved.
+    Attributes:
+        changing: topics whose queues are being made anew beside other work, and whether they become batch queues.
+        generation: returns a number that grows whenever queues are deleted, or the log is cut or begins anew.
+        on_changed: called when queues have changed places.
     """
-    known, moved = core.batch_queues.topics, False
-    batch = sorted(batch)
-    if batch:
-        known.update(batch)
-        for topic in batch:
+
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher) -> None:
+        self._core = core
+        self._dispatcher = dispatcher
+        self._more = Signal()
+        self.changing: dict[str, bool] = {}
+        self.generation: Callable[[], int] = lambda: 0
+        self.on_changed: Callable[[], None] = lambda: None
+
+    def declare(self, batch: Iterable[str], simple: Iterable[str] = (), *, beside: bool = False) -> None:
+        """Let topics have batch queues, or simple ones, from now on.
+
+        Args:
+            batch: topics that have batch queues.
+            simple: topics that have none; others stay what they are.
+            beside: queues of the other kind that there are stay until :meth:`run` or :meth:`settle` has made new ones.
+                Whoever appends to such topics must not have them told apart by then: a slave, which copies records.
+        """
+        core, known = self._core, self._core.batch_queues.topics
+        for topic in sorted(batch):
             if topic in core.consume_queues.by_topic:
-                _make_anew(core, dispatcher, topic, "BatchCQ")
-                moved = True
-    for topic in sorted(known.intersection(simple)) if known else ():
-        if topic in core.batch_queues.by_topic:
-            _make_anew(core, dispatcher, topic, "SimpleCQ")
-            moved = True
-        else:
-            known.discard(topic)
-    return moved
+                self._change(topic, True, beside)
+            else:
+                self.changing.pop(topic, None)
+                known.add(topic)
+        for topic in sorted((known | self.changing.keys()).intersection(simple)) if known or self.changing else ():
+            if topic in core.batch_queues.by_topic:
+                self._change(topic, False, beside)
+            else:
+                self.changing.pop(topic, None)
+                known.discard(topic)
 
+    def _change(self, topic: str, batch: bool, beside: bool) -> None:
+        if self.changing.get(topic) is not batch:
+            self.changing[topic] = batch
+            self._more.set()
+        if not beside:
+            run_steps(self.steps(topic))
 
-def _make_anew(core: StoreCore, dispatcher: Dispatcher, topic: str, kind: str) -> None:
-    """Delete the queues of *topic* that are of the other kind, and enter its messages again."""
-    first = min(_oldest_record(core, topic), core.dispatched)
-    if kind == "BatchCQ":
+    async def run(self) -> None:
+        """Make queues anew that are to have another kind, until cancelled; what is left then the next start does."""
+        handled = 0
+        while True:
+            await self.settle()
+            handled = await self._more.wait(handled)
+
+    async def settle(self) -> None:
+        """Return when no queues are left to be made anew; others have their turns meanwhile."""
+        while self.changing:
+            topic = next(iter(self.changing))
+            try:
+                await run_beside(self._core.clock, self.steps(topic))
+            except OSError as error:
+                self.changing.pop(topic, None)
+                log.error("queues could not be made anew, the next start does it", topic=topic, why=os_reason(error))
+
+    def steps(self, topic: str) -> Generator[None, None, None]:
+        """Make the queues of one topic anew, unless it is to stay as it is by then."""
+        batch = self.changing[topic]
+        for tries in range(_TRIES + 1):
+            reading, generation = _Reading(self._core, self._dispatcher, topic, batch), self.generation()
+            for _ in reading.steps() if tries < _TRIES else ():
+                yield
+                if self.changing.get(topic) is not batch:
+                    return
+                if generation != self.generation():
+                    break
+            else:
+                if reading.finish():
+                    self._replace(topic, batch, reading.found)
+                    self.changing.pop(topic, None)
+                    return
+
+    def _replace(self, topic: str, batch: bool, found: dict[int, Entered]) -> None:
+        """Delete the queues of *topic*, of whatever kind, and enter what was *found*, by physical offset."""
+        core = self._core
+        gone: set[Queue] = {*core.consume_queues.by_topic.get(topic, ()), *core.batch_queues.by_topic.get(topic, ())}
+        held = [each for each in core.held if each[1] not in gone]
         core.consume_queues.delete_topic(topic)
-    else:
         core.batch_queues.delete_topic(topic)
-    moved, name = 0, topic.encode()
-    for head in Walk(core.segments, max(first, core.segments.min_offset)):
-        if head.physical_offset >= core.dispatched:
-            break
-        if head.topic == name:
-            dispatcher.dispatch(head, to_index=False)
-            moved += 1
-    log.warning("the queues of a topic are made anew, as its queue.type says", topic=topic, kind=kind, messages=moved)
+        if batch:
+            core.batch_queues.topics.add(topic)
+        places = [physical for physical in sorted(found) if physical >= core.segments.min_offset]
+        limit, shown = core.show_limit(), dict[Queue, tuple[int, int]]()
+        for queue, marks in self._enter(topic, [found[physical] for physical in places]):
+            for end, next_offset, code, store_ms in marks:
+                if end <= limit:
+                    shown[queue] = next_offset, store_ms
+                else:
+                    held.append((end, queue, next_offset, code, store_ms, None))
+        core.held.clear()
+        core.held.extend(sorted(held, key=itemgetter(0)))
+        for queue, (next_offset, store_ms) in shown.items():
+            queue.max_offset = next_offset
+            for callback in core.arrived:
+                callback(queue.topic, queue.queue_id, next_offset, UNKNOWN_TAGS, store_ms, None)
+        self.on_changed()
+        kind = "BatchCQ" if batch else "SimpleCQ"
+        log.warning(
+            "the queues of a topic are made anew, as its queue.type says", topic=topic, kind=kind, messages=len(places)
+        )
+
+    def _enter(self, topic: str, records: list[Entered]) -> Iterator[tuple[Queue, list[Mark]]]:
+        """Write the units of *records*, which are in the order of the log; return what was written to each queue."""
+        batch, simple = dict[int, list[Entered]](), dict[tuple[bytes, int], list[tuple[Entered, int, int]]]()
+        for each in records:
+            if each.batch is not None:
+                batch.setdefault(each.queue_id, []).append(each)
+            for name, queue_id, offset, code in each.simple:
+                simple.setdefault((name, queue_id), []).append((each, offset, code))
+        for queue_id, entered in batch.items():
+            units = list[BatchUnit]()
+            for unit in [each.batch for each in entered if each.batch is not None]:
+                while units and units[-1].first >= unit.first:
+                    units.pop()  # of a former life of the queue
+                units.append(unit)
+            queue = self._core.batch_queues.create(topic, queue_id)
+            queue.extend(units)
+            yield queue, [(unit.end, unit.next_offset, unit.code, unit.store_ms) for unit in units]
+        for (name, queue_id), rows in simple.items():
+            consume_queue = self._dispatcher.queue(name, queue_id)
+            self._put(consume_queue, rows)
+            yield consume_queue, [(each.physical + each.size, at + 1, code, each.store_ms) for each, at, code in rows]
+
+    def _put(self, queue: ConsumeQueue, rows: list[tuple[Entered, int, int]]) -> None:
+        """Write units into a simple queue; those that follow each other all at once."""
+        queues, values = self._core.consume_queues, list[int]()
+        for each, offset, code in rows:
+            if offset == queue.next_offset + len(values) // 3:
+                values += (each.physical, each.size, code)
+                continue
+            queues.append_units(queue, values)
+            values.clear()
+            queues.put(queue, offset, each.physical, each.size, code)
+        queues.append_units(queue, values)
 
 
-def _oldest_record(core: StoreCore, topic: str) -> int:
-    """Return where the oldest record of *topic* begins in the log, as far as its queues say (physical offset)."""
-    first, log_min = core.dispatched, core.segments.min_offset
-    for queue in core.consume_queues.by_topic.get(topic, ()):
-        unit = core.consume_queues.unit(queue, core.consume_queues.correct_min(queue, log_min))
-        if unit is not None and 0 < unit[1] < FILLER_SIZE:
-            first = min(first, unit[0])
-    for batch in core.batch_queues.by_topic.get(topic, ()):
-        if (oldest := batch.find_from(batch.min_offset(max(log_min, 0)))) is not None:
-            first = min(first, oldest.physical)
-    return first
+class _Reading:
+    """What the queues of one topic say of its records; these are read anew, a few in each step.
+
+    Attributes:
+        found: what the new queues get of each record, by its physical offset.
+    """
+
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher, topic: str, batch: bool) -> None:
+        self._core = core
+        self._dispatcher = dispatcher
+        self._topic = topic
+        self._batch = batch
+        self._seen: dict[Queue, tuple[int, int]] = {}
+        self.found: dict[int, Entered] = {}
+
+    def steps(self) -> Generator[None, None, None]:
+        """Read until little is left; more may come between two steps."""
+        while sum(_end(queue) - self._at(queue) for queue in self._queues()) > RECORDS_AT_ONCE:
+            for queue in self._queues():
+                while self._read(queue, RECORDS_IN_A_STEP):
+                    yield
+
+    def finish(self) -> bool:
+        """Read the rest; return whether the queues still hold what was read of them first."""
+        for queue, (at, last) in self._seen.items():
+            if at > _end(queue) or self._physical(queue, at - 1) != last:
+                return False  # a former life of it went when a message came that stands in its place
+        for queue in self._queues():
+            while self._read(queue, RECORDS_AT_ONCE):
+                pass
+        return True
+
+    def _queues(self) -> list[Queue]:
+        core, topic = self._core, self._topic
+        return [*core.consume_queues.by_topic.get(topic, ()), *core.batch_queues.by_topic.get(topic, ())]
+
+    def _at(self, queue: Queue) -> int:
+        """Return the number of the first unit that was not read."""
+        if queue in self._seen:
+            return self._seen[queue][0]
+        log_min = max(self._core.segments.min_offset, 0)
+        if isinstance(queue, BatchQueue):
+            return queue.number_at(log_min)
+        return self._core.consume_queues.correct_min(queue, log_min)
+
+    def _read(self, queue: Queue, most: int) -> bool:
+        """Read the records of the next units, at most so many; return whether there were any units."""
+        at = self._at(queue)
+        end = min(_end(queue), at + most)
+        if at >= end:
+            return False
+        for physical in self._places(queue, at, end):
+            self._note(physical)
+        self._seen[queue] = end, self._physical(queue, end - 1)
+        return True
+
+    def _places(self, queue: Queue, at: int, end: int) -> Iterator[int]:
+        """Return where the records of units lie in the log (physical offsets)."""
+        if isinstance(queue, BatchQueue):
+            yield from [unit.physical for number in range(at, end) if (unit := queue.unit(number)) is not None]
+            return
+        while at < end:
+            units = self._core.consume_queues.units(queue, at, end - at)
+            yield from [place for place, size, _ in UNIT.iter_unpack(units) if 0 < size < FILLER_SIZE]
+            at += len(units) // UNIT_BYTES or end - at  # a file that is missing
+
+    def _physical(self, queue: Queue, number: int) -> int:
+        if isinstance(queue, BatchQueue):
+            unit = queue.unit(number)
+            return -1 if unit is None else unit.physical
+        found = self._core.consume_queues.unit(queue, number)
+        return -1 if found is None else found[0]
+
+    def _note(self, physical: int) -> None:
+        """Note what the new queues get of the record at *physical*."""
+        head = None if physical in self.found else self._head(physical)
+        if head is None or head.topic != self._topic.encode():
+            return
+        dispatcher = self._dispatcher
+        batch = dispatcher.batch_unit(head) if self._batch and dispatcher.has_batch_unit(head) else None
+        simple = [] if self._batch else dispatcher.simple_units(head)
+        if batch is not None or simple:
+            self.found[physical] = Entered(head.queue_id, physical, head.size_bytes, head.store_ms, batch, simple)
+
+    def _head(self, physical: int) -> RecordHead | None:
+        segments = self._core.segments
+        segment = segments.find(physical)
+        if segment is None:
+            return None
+        return parse(segments.view(segment), physical - segment.start, segment.start, check_crc=False)
+
+
+def _end(queue: Queue) -> int:
+    """Return the number behind the last unit of *queue*."""
+    return queue.end if isinstance(queue, BatchQueue) else queue.next_offset

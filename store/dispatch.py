@@ -207,9 +207,11 @@ class Dispatcher:
 
     def units(self, head: RecordHead) -> list[tuple[bytes, int, int, int]]:
         """Return (topic, queue id, queue offset, tags code) of each unit that a record has in simple queues."""
-        if head.sys_flag & FLAG_TRANSACTION_MASK not in _READABLE or self.is_batch(head):
-            return []
-        if self._was_deleted(head.topic, head):
+        return [] if self.is_batch(head) else self.simple_units(head)
+
+    def simple_units(self, head: RecordHead) -> list[tuple[bytes, int, int, int]]:
+        """Return what :meth:`units` returns, as if the topic of the record had no batch queues."""
+        if head.sys_flag & FLAG_TRANSACTION_MASK not in _READABLE or self._was_deleted(head.topic, head):
             return []
         tags = find_property(head.properties, TAGS)
         return self._units(head, 0 if tags is None else self.tag_code(tags))

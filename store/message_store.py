@@ -20,7 +20,7 @@ from understudy.runtime.pace import run_steps
 from understudy.runtime.world import World
 from understudy.store.agreement import Agreement
 from understudy.store.batch_repair import BatchRepair
-from understudy.store.batch_topics import declare_kinds
+from understudy.store.batch_topics import QueueKinds
 from understudy.store.batch_writer import BatchWriter
 from understudy.store.compaction.reading import CompactedReading
 from understudy.store.compaction.service import Compaction
@@ -79,6 +79,7 @@ class MessageStore:
         arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
             to nothing when nobody waits.
         batch_topics: those that have batch queues; always the same object.
+        declare_kinds, settle_kinds, changing_kinds: see :class:`understudy.store.batch_topics.QueueKinds`.
         compacted_topics: those that are read from their compaction logs; always the same object.
         finish_truncation: awaited, ends a cut that was stopped in between. Raises ``OSError``.
         compacted_copies, compaction_logs: see :class:`understudy.store.compaction.queues.CompactedQueues`.
@@ -102,11 +103,14 @@ class MessageStore:
         self._retention = Retention(core)
         self._flusher.on_progress = self._retention.guard
         self._deletion = deletion = TopicDeletion(core, self._flusher)
+        self._kinds = kinds = QueueKinds(core, self._dispatcher)
+        kinds.generation, kinds.on_changed = lambda: self._flusher.generation, self._flusher.note_deletion
         self._replication = Replication(core, self._dispatcher, self._flusher)
         self._compaction = Compaction(core, self._reader)
         self._truncation = Truncation(core, self._flusher, self._replication, self._integrity, self._lookup)
         self._closed = False
         self.batch_topics: Set[str] = core.batch_queues.topics
+        self.declare_kinds, self.settle_kinds, self.changing_kinds = kinds.declare, kinds.settle, kinds.changing
         self.compacted_topics: Set[str] = core.compacted.topics
         self.arrived, self.hidden_grew = core.arrived, core.hidden_grew
         self.append, self.append_batch = self._writer.append, self._batch_writer.append_batch
@@ -166,6 +170,7 @@ class MessageStore:
             nursery.start_soon(self._integrity.run_scrubs)
             nursery.start_soon(self._compaction.run)
             nursery.start_soon(self._deletion.run)
+            nursery.start_soon(self._kinds.run)
             nursery.start_soon(self._core.discarded.run)
 
     async def close(self) -> None:
@@ -254,11 +259,6 @@ class MessageStore:
         """Tell whether :meth:`queues` names this queue."""
         key = topic, queue_id
         return key in self._core.consume_queues.by_key or key in self._core.batch_queues.by_key
-
-    def declare_kinds(self, batch: Iterable[str], simple: Iterable[str] = ()) -> None:
-        """Let topics have batch queues (*batch*), or none (*simple*); what they have in the other kind moves over."""
-        if declare_kinds(self._core, self._dispatcher, batch, simple):
-            self._flusher.note_deletion()
 
     def declare_compacted(self, compacted: Iterable[str], others: Iterable[str]) -> None:
         """Read the topics *compacted* from their compaction logs from now on, and *others* as any other topic."""

@@ -26,7 +26,7 @@ from understudy.format import light_queues
 from understudy.runtime.log import get_logger
 from understudy.store.batch_queue import BatchQueue, BatchUnit
 from understudy.store.batch_repair import fits
-from understudy.store.batch_topics import declare_kinds
+from understudy.store.batch_topics import QueueKinds
 from understudy.store.checkpoint import Checkpoint, load_checkpoint
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
@@ -128,7 +128,7 @@ class Recovery:
         self._finish(walk, unclean, intact, durable)
         core.trusted_from = start if core.config.check_crc_on_recover else walk.end
         if self._living is not None:
-            declare_kinds(core, self._dispatcher, self._living.batch, self._living.names - self._living.batch)
+            QueueKinds(core, self._dispatcher).declare(self._living.batch, self._living.names - self._living.batch)
         if unclean or walk.holes or compare:
             log.info(
                 "recovered",
