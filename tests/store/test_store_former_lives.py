@@ -221,7 +221,7 @@ async def test_a_topic_with_queues_is_living_whatever_the_table_says(autojump_cl
 async def test_a_replica_deletes_what_its_master_did_before_it_sees_anything_new(autojump_clock: object) -> None:
     chance, dropped = random.Random(5), list[str]()
     async with running_store(simulated_world(1)) as master, running_store(simulated_world(2)) as slave:
-        slave.dropped.append(dropped.append)
+        slave.dropped.append(dropped.extend)
         for number in range(4):
             put(master, TOPIC, b"old %d" % number)
         copy(master, slave, chance)
