@@ -46,7 +46,7 @@ def _forget(broker: Broker, topics: Set[str]) -> Generator[None, None, None]:
     for topic in [topic for topic in topics if topic in broker.queue_mappings.table]:
         broker.queue_mappings.remove(topic)
         yield
-    yield from broker.offsets.remove_in_steps(topics)
+    yield from broker.offsets.remove_topics(topics)
     broker.pops.forget_topics(topics)
     yield
     broker.stats.topics_deleted(topics)

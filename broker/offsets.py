@@ -254,11 +254,7 @@ class OffsetTable:
             self.removed_groups.note(group, self._now_ms(), self.revision + 1)
         run_steps(self._remove(frozenset(), {group}))
 
-    def remove_topics(self, *topics: str) -> None:
-        """Forget every offset in *topics*."""
-        run_steps(self.remove_in_steps(frozenset(topics)))
-
-    def remove_in_steps(self, topics: Set[str]) -> Generator[None, None, None]:
+    def remove_topics(self, topics: Set[str]) -> Generator[None, None, None]:
         """Forget every offset in *topics*, in steps: each goes through all keys of one kind of offsets."""
         for topic in () if self.following else topics:
             self.removed_topics.note(topic, self._now_ms(), self.revision + 1)

@@ -14,30 +14,25 @@ T = TypeVar("T")
 _ROWS_IN_A_STEP = 1_000
 
 
-def rows_to_take(
-    own: Mapping[str, TopicConfig], theirs: Mapping[str, TopicConfig], *, overwrite: bool
-) -> Generator[None, None, list[TopicConfig]]:
-    """Return which of *theirs* are not in our table.
+def compared(
+    own: Mapping[str, TopicConfig], theirs: Mapping[str, TopicConfig], overwrite: bool, stay: Container[str] | None
+) -> Generator[None, None, tuple[list[TopicConfig], list[str]]]:
+    """Return which of *theirs* would be taken, and the names of ours that would go.
 
     Args:
         own: our rows by name.
         theirs: theirs by name; those that say what ours say are ours.
         overwrite: theirs win over those of the same name here.
+        stay: names of ours that stay, though they do not have them; ``None``: all do.
     """
-    found: list[TopicConfig] = []
-    for some in _some(theirs.values()):
-        found += [row for row in some if (own.get(row.name) is not row if overwrite else row.name not in own)]
+    changed, gone = list["TopicConfig"](), list[str]()
+    for rows in _some(theirs.values()):
+        changed += [row for row in rows if (own.get(row.name) is not row if overwrite else row.name not in own)]
         yield
-    return found
-
-
-def names_to_drop(own: Iterable[str], theirs: Container[str], stay: Container[str]) -> Generator[None, None, list[str]]:
-    """Return which of our names are not among *theirs*, nor among those that *stay*."""
-    found = list[str]()
-    for some in _some(own):
-        found += [name for name in some if name not in theirs and name not in stay]
+    for names in _some(own if stay is not None else ()):
+        gone += [name for name in names if name not in theirs and stay is not None and name not in stay]
         yield
-    return found
+    return changed, gone
 
 
 def _some(values: Iterable[T]) -> Iterator[list[T]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from understudy.broker.topic_comparison import names_to_drop, rows_to_take
+from understudy.broker.topic_comparison import compared
 from understudy.format import names
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import Rows
@@ -305,7 +305,12 @@ class TopicTable:
     def take(
         self, rows: Iterable[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool
     ) -> list[str]:
-        """Do as :meth:`take_in_steps` does, in one turn."""
+        """Do as :meth:`take_in_steps` does, in one turn.
+
+        Args:
+            rows, version: of another replica.
+            delete, overwrite: whether its table deletes our rows, and wins over them.
+        """
         return run_steps(self.take_in_steps(rows, version, delete=delete, overwrite=overwrite))
 
     def take_in_steps(
@@ -325,9 +330,10 @@ class TopicTable:
         theirs = {row.name: row for row in rows}
         yield
         seen = self._changes
-        changed, gone = yield from self._compared(theirs, delete, overwrite)
+        stay = self.system_names if delete else None
+        changed, gone = yield from compared(self.rows, theirs, overwrite, stay)
         if seen != self._changes:  # somebody has changed some of them meanwhile
-            changed, gone = run_steps(self._compared(theirs, delete, overwrite))
+            changed, gone = run_steps(compared(self.rows, theirs, overwrite, stay))
         self.rows.update({row.name: row for row in changed})
         for name in gone:
             del self.rows[name]
@@ -339,14 +345,6 @@ class TopicTable:
         if gone or (newer and not changed):
             self._notify(())
         return gone
-
-    def _compared(
-        self, theirs: Mapping[str, TopicConfig], delete: bool, overwrite: bool
-    ) -> Generator[None, None, tuple[list[TopicConfig], list[str]]]:
-        """Return which of *theirs* would be taken, and what of ours would go."""
-        changed = yield from rows_to_take(self.rows, theirs, overwrite=overwrite)
-        gone = (yield from names_to_drop(self.rows, theirs, self.system_names)) if delete else []
-        return changed, gone
 
     def own(self, row: TopicConfig) -> TopicConfig:
         """Return our row that says what *row* says, or *row*. May be called in any thread: rows never change."""

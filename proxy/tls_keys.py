@@ -44,6 +44,10 @@ def idle_lines(own: Properties, with_file: Properties, self_signed: bool, mode: 
     """Return a warning for each key of TLS that changes nothing beside the others; see :func:`tls_of_ports`.
 
     As in the reference, paths of a certificate alone do not say that it is to be used.
+
+    Args:
+        own, with_file, self_signed: as of :func:`tls_of_ports`, which has returned.
+        mode: which connections the ports take.
     """
     shown = "a certificate that the proxy makes itself, for which nobody vouches"
     if _OWN_CERTIFICATE not in own and with_file.get(PATHS[0], "").strip():

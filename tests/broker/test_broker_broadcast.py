@@ -16,6 +16,7 @@ from understudy.broker.topics import TopicConfig
 from understudy.format.record import decode_records
 from understudy.remoting.command import Command
 from understudy.runtime.clock import SystemClock
+from understudy.runtime.pace import run_steps
 
 MEMBER, OTHER = ("T", "g", "one"), ("T", "g", "two")
 UNKNOWN = -1
@@ -79,7 +80,7 @@ def test_places_of_broadcasting_members_belong_to_no_group() -> None:
     committed.remove_group("g")
     assert committed.query("g@broadcast", "T", 0) == UNKNOWN
     committed.commit("g@broadcast", "T", 0, 4)
-    committed.remove_topics("T")
+    run_steps(committed.remove_topics({"T"}))
     assert committed.committed == {}
 
 

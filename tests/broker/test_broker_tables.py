@@ -12,6 +12,7 @@ from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
 from understudy.format import names
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps, loads
+from understudy.runtime.pace import run_steps
 from understudy.testkit.processor_time import least_seconds
 
 
@@ -195,7 +196,7 @@ class TestOffsets:
         table.commit("g2", "T1", 0, 2)
         table.commit("g1", "T2", 3, 4)
 
-        table.remove_topics("T1")
+        run_steps(table.remove_topics({"T1"}))
         assert (table.query("g1", "T1", 0), table.query("g1", "T2", 3)) == (-1, 4)
 
         table.remove_group("g1")
@@ -321,7 +322,7 @@ def test_offsets_that_are_written_later_are_the_same() -> None:
     table.remove_group("g2")
     assert dumps(table.to_json(), bare_keys=True) == dumps(table.to_json(later=True), bare_keys=True)
     later = table.to_json(later=True)
-    table.remove_topics("T")  # meanwhile
+    run_steps(table.remove_topics({"T"}))  # meanwhile
     assert 49 == len(loads(dumps(later))["offsetTable"])
 
 

@@ -15,6 +15,7 @@ from understudy.broker.removals import REMOVED_MAX
 from understudy.format.json_dialect import dumps, loads
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
+from understudy.runtime.pace import run_steps
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
 
@@ -212,7 +213,7 @@ def test_the_newest_removals_are_remembered_and_nonsense_is_refused() -> None:
     table = OffsetTable(lambda: now[0])
     for number in range(REMOVED_MAX + 5):
         now[0] += 1
-        table.remove_topics(f"topic-{number}")
+        run_steps(table.remove_topics({f"topic-{number}"}))
     assert (
         len(table.removed_topics.stamps) == REMOVED_MAX
         and "topic-4" not in table.removed_topics.stamps
@@ -221,9 +222,9 @@ def test_the_newest_removals_are_remembered_and_nonsense_is_refused() -> None:
     # after the clock went back, a removal is still newer than the one before
     now[0] = 500
     newest = max(table.removed_topics.stamps.values())
-    table.remove_topics("topic-50")
+    run_steps(table.remove_topics({"topic-50"}))
     assert table.removed_topics.stamps["topic-50"] == newest + 1
-    table.remove_topics("topic-0")
+    run_steps(table.remove_topics({"topic-0"}))
     assert table.removed_topics.stamps["topic-0"] == newest + 2 and len(table.removed_topics.stamps) == REMOVED_MAX
     # and a saved table brings them back
     copy = OffsetTable(lambda: 0)
@@ -245,9 +246,9 @@ def test_a_removal_that_is_known_does_not_become_news_again(ahead_ms: int) -> No
     # given a master that remembers as many removals as it may, and a slave that once acted and removed topics itself
     master, slave = OffsetTable(tick), OffsetTable(lambda: tick() + ahead_ms)
     for number in range(REMOVED_MAX):
-        master.remove_topics(f"topic-{number}")
+        run_steps(master.remove_topics({f"topic-{number}"}))
     for number in range(10):
-        slave.remove_topics(f"own-{number}")
+        run_steps(slave.remove_topics({f"own-{number}"}))
     slave.following = True
     # and topics that were made anew after their removal, with offsets on both
     names = [f"topic-{number}" for number in range(REMOVED_MAX)]
@@ -258,7 +259,7 @@ def test_a_removal_that_is_known_does_not_become_news_again(ahead_ms: int) -> No
     for number in range(3):
         # when the master removes another one, and tells what changed since the slave last asked
         known = master.revision
-        master.remove_topics(f"another-{number}")
+        run_steps(master.remove_topics({f"another-{number}"}))
         partly = loads(dumps(master.to_json(known)))
         assert partly["offsetTable"] == {}
         # then that one is news, and no other offset goes
@@ -266,7 +267,7 @@ def test_a_removal_that_is_known_does_not_become_news_again(ahead_ms: int) -> No
         assert [slave.query("readers", name, 0) for name in names] == [5] * REMOVED_MAX
     # and when the slave has become the master, its own slaves learn of what it removes, too
     slave.following = False
-    slave.remove_topics("topic-999")
+    run_steps(slave.remove_topics({"topic-999"}))
     third = OffsetTable(tick)
     third.commit("readers", "topic-999", 0, 7)
     assert (
@@ -278,7 +279,7 @@ def test_a_removal_that_is_known_does_not_become_news_again(ahead_ms: int) -> No
 
 def test_what_only_a_slave_remembers_is_kept_as_far_as_there_is_room() -> None:
     slave = OffsetTable(lambda: 50)
-    slave.remove_topics("own")
+    run_steps(slave.remove_topics({"own"}))
     assert slave.learn_removed({"theirs": 7}, {}) == ({"theirs"}, set())
     assert slave.removed_topics.stamps == {"own": 50, "theirs": 7}
     # an older removal of the same topic is no news, nor is an answer without any

@@ -17,6 +17,7 @@ from understudy.mqclient.pop import pop
 from understudy.mqclient.popped import PoppedMessage, PopRequest
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.subscription import subscription
+from understudy.runtime.pace import run_steps
 from understudy.testkit.drills.ring import container_of
 from understudy.testkit.waiting import until
 
@@ -62,7 +63,7 @@ def test_a_table_tells_of_pops_what_belongs_to_them_and_keeps_it() -> None:
     table.cut({KEY: {1: 2}})
     assert table.log_ends.rows == {KEY: {}}
     read.commit_popped(GROUP, TOPIC, 0, 5, 0)
-    read.remove_topics(TOPIC)
+    run_steps(read.remove_topics({TOPIC}))
     assert read.log_ends.rows == {}
 
 

@@ -41,6 +41,7 @@ from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, Answer, Co
 from understudy.broker.told_offsets import SEEN_OFFSET, moves_on
 from understudy.container.preonline.report import Report, TakenOver, former_of
 from understudy.format.json_dialect import dumps, loads
+from understudy.runtime.pace import run_steps
 
 QUEUE = 0
 _NO_FILE = FilePlan("")
@@ -144,7 +145,7 @@ class TableRoom(Transcript):
 
     def _remove(self, words: Sequence[str]) -> None:
         offsets = self._member(words[0]).tables.offsets
-        remove = {"group": offsets.remove_group, "topic": offsets.remove_topics}
+        remove = {"group": offsets.remove_group, "topic": lambda name: run_steps(offsets.remove_topics({name}))}
         remove[words[1]](words[2])
 
     # --- copying ---------------------------------------------------------------------------------------------------
