@@ -60,7 +60,7 @@ class _Groups(PagedCopying):
         return GroupConfig.from_json(value, name)
 
     def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> Generator[None, None, bool]:
-        yield
+        yield from ()  # fifty thousand groups take 15 ms
         table, source = self._groups, self._source
         plan = takeover(table.version, self.taken, version, source.leads)
         forbidden = read_forbidden(body.get("forbiddenTable"))

@@ -136,7 +136,7 @@ class Copying(ABC):
 
     def take_in_steps(self, answer: Answer) -> Generator[None, None, Taken]:
         """Do as :meth:`take` does, with turns for others; it must be gone through to its end."""
-        yield
+        yield from ()  # most answers are small
         return self.take(answer)
 
     def notices(self) -> Sequence[Notice]:
