@@ -11,10 +11,9 @@ in one step, once there is next to nothing that was not read.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
-from operator import itemgetter
-
-import attrs
+from operator import attrgetter, itemgetter
 
 from understudy.runtime.log import get_logger
 from understudy.runtime.os_failure import os_reason
@@ -36,22 +35,8 @@ RECORDS_AT_ONCE = 256
 _TRIES = 5
 
 Queue = ConsumeQueue | BatchQueue
-SimpleUnit = tuple[bytes, int, int, int]
-"""Topic, queue id, queue offset, tags code."""
-Mark = tuple[int, int, int, int]
-"""Of a unit: where its record ends in the log (bytes), queue offset behind it, tags code, store time (ms)."""
-
-
-@attrs.frozen
-class Entered:
-    """What of one record the new queues get: a unit in a batch queue, or units in simple queues."""
-
-    queue_id: int
-    physical: int
-    size: int
-    store_ms: int
-    batch: BatchUnit | None
-    simple: list[SimpleUnit]
+Units = dict[tuple[bytes, int], list[BatchUnit]]
+"""By topic and queue id; a unit of a simple queue holds one message."""
 
 
 class QueueKinds:
@@ -135,12 +120,12 @@ class QueueKinds:
                     break
             else:
                 if reading.finish():
-                    self._replace(topic, batch, reading.found)
+                    self._replace(topic, batch, reading.units)
                     self.changing.pop(topic, None)
                     return
 
-    def _replace(self, topic: str, batch: bool, found: dict[int, Entered]) -> None:
-        """Delete the queues of *topic*, of whatever kind, and enter what was *found*, by physical offset."""
+    def _replace(self, topic: str, batch: bool, units: Units) -> None:
+        """Delete the queues of *topic*, of whatever kind, and enter *units* in new ones."""
         core = self._core
         gone: set[Queue] = {*core.consume_queues.by_topic.get(topic, ()), *core.batch_queues.by_topic.get(topic, ())}
         held = [each for each in core.held if each[1] not in gone]
@@ -148,75 +133,72 @@ class QueueKinds:
         core.batch_queues.delete_topic(topic)
         if batch:
             core.batch_queues.topics.add(topic)
-        places = [physical for physical in sorted(found) if physical >= core.segments.min_offset]
-        limit, shown = core.show_limit(), dict[Queue, tuple[int, int]]()
-        for queue, marks in self._enter(topic, [found[physical] for physical in places]):
-            for end, next_offset, code, store_ms in marks:
-                if end <= limit:
-                    shown[queue] = next_offset, store_ms
-                else:
-                    held.append((end, queue, next_offset, code, store_ms, None))
+        limit, shown = core.show_limit(), list[tuple[Queue, int]]()
+        for (name, queue_id), found in units.items():
+            found.sort()  # by their places in the log
+            del found[: bisect_left(found, core.segments.min_offset, key=itemgetter(0))]
+            queue = self._batch_queue(topic, queue_id, found) if batch else self._simple_queue(name, queue_id, found)
+            seen = bisect_right(found, limit, key=attrgetter("end"))
+            if seen:
+                queue.max_offset = found[seen - 1].next_offset
+                shown.append((queue, found[seen - 1].store_ms))
+            held += [(unit.end, queue, unit.next_offset, unit.code, unit.store_ms, None) for unit in found[seen:]]
         core.held.clear()
         core.held.extend(sorted(held, key=itemgetter(0)))
-        for queue, (next_offset, store_ms) in shown.items():
-            queue.max_offset = next_offset
-            for callback in core.arrived:
-                callback(queue.topic, queue.queue_id, next_offset, UNKNOWN_TAGS, store_ms, None)
         self.on_changed()
-        kind = "BatchCQ" if batch else "SimpleCQ"
         log.warning(
-            "the queues of a topic are made anew, as its queue.type says", topic=topic, kind=kind, messages=len(places)
+            "the queues of a topic are made anew, as its queue.type says",
+            topic=topic,
+            kind="BatchCQ" if batch else "SimpleCQ",
+            messages=sum(map(len, units.values())),
         )
+        for queue, store_ms in shown:
+            for callback in core.arrived:
+                callback(queue.topic, queue.queue_id, queue.max_offset, UNKNOWN_TAGS, store_ms, None)
 
-    def _enter(self, topic: str, records: list[Entered]) -> Iterator[tuple[Queue, list[Mark]]]:
-        """Write the units of *records*, which are in the order of the log; return what was written to each queue."""
-        batch, simple = dict[int, list[Entered]](), dict[tuple[bytes, int], list[tuple[Entered, int, int]]]()
-        for each in records:
-            if each.batch is not None:
-                batch.setdefault(each.queue_id, []).append(each)
-            for name, queue_id, offset, code in each.simple:
-                simple.setdefault((name, queue_id), []).append((each, offset, code))
-        for queue_id, entered in batch.items():
-            units = list[BatchUnit]()
-            for unit in [each.batch for each in entered if each.batch is not None]:
-                while units and units[-1].first >= unit.first:
-                    units.pop()  # of a former life of the queue
-                units.append(unit)
-            queue = self._core.batch_queues.create(topic, queue_id)
-            queue.extend(units)
-            yield queue, [(unit.end, unit.next_offset, unit.code, unit.store_ms) for unit in units]
-        for (name, queue_id), rows in simple.items():
-            consume_queue = self._dispatcher.queue(name, queue_id)
-            self._put(consume_queue, rows)
-            yield consume_queue, [(each.physical + each.size, at + 1, code, each.store_ms) for each, at, code in rows]
+    def _batch_queue(self, topic: str, queue_id: int, found: list[BatchUnit]) -> BatchQueue:
+        queue = self._core.batch_queues.create(topic, queue_id)
+        queue.extend(_of_last_life(found))
+        return queue
 
-    def _put(self, queue: ConsumeQueue, rows: list[tuple[Entered, int, int]]) -> None:
-        """Write units into a simple queue; those that follow each other all at once."""
-        queues, values = self._core.consume_queues, list[int]()
-        for each, offset, code in rows:
-            if offset == queue.next_offset + len(values) // 3:
-                values += (each.physical, each.size, code)
+    def _simple_queue(self, name: bytes, queue_id: int, found: list[BatchUnit]) -> ConsumeQueue:
+        queue, queues, values = self._dispatcher.queue(name, queue_id), self._core.consume_queues, list[int]()
+        for physical, size, code, _, offset, _ in found:
+            if offset == queue.next_offset + len(values) // 3:  # those that follow each other are written all at once
+                values += (physical, size, code)
                 continue
             queues.append_units(queue, values)
             values.clear()
-            queues.put(queue, offset, each.physical, each.size, code)
+            queues.put(queue, offset, physical, size, code)
         queues.append_units(queue, values)
+        return queue
+
+
+def _of_last_life(found: list[BatchUnit]) -> list[BatchUnit]:
+    """Return *found*, in the order of the log, without those whose queue offsets were given again later."""
+    units = list[BatchUnit]()
+    for unit in found:
+        while units and units[-1].first >= unit.first:
+            units.pop()
+        units.append(unit)
+    return units
 
 
 class _Reading:
     """What the queues of one topic say of its records; these are read anew, a few in each step.
 
     Attributes:
-        found: what the new queues get of each record, by its physical offset.
+        units: what the new queues get.
     """
 
     def __init__(self, core: StoreCore, dispatcher: Dispatcher, topic: str, batch: bool) -> None:
         self._core = core
         self._dispatcher = dispatcher
-        self._topic = topic
+        self._topic, self._name = topic, topic.encode()
         self._batch = batch
         self._seen: dict[Queue, tuple[int, int]] = {}
-        self.found: dict[int, Entered] = {}
+        self._places: set[int] = set()
+        self.units: Units = {}
 
     def steps(self) -> Generator[None, None, None]:
         """Read until little is left; more may come between two steps."""
@@ -254,12 +236,12 @@ class _Reading:
         end = min(_end(queue), at + most)
         if at >= end:
             return False
-        for physical in self._places(queue, at, end):
+        for physical in self._places_of(queue, at, end):
             self._note(physical)
         self._seen[queue] = end, self._physical(queue, end - 1)
         return True
 
-    def _places(self, queue: Queue, at: int, end: int) -> Iterator[int]:
+    def _places_of(self, queue: Queue, at: int, end: int) -> Iterator[int]:
         """Return where the records of units lie in the log (physical offsets)."""
         if isinstance(queue, BatchQueue):
             yield from [unit.physical for number in range(at, end) if (unit := queue.unit(number)) is not None]
@@ -278,14 +260,17 @@ class _Reading:
 
     def _note(self, physical: int) -> None:
         """Note what the new queues get of the record at *physical*."""
-        head = None if physical in self.found else self._head(physical)
-        if head is None or head.topic != self._topic.encode():
+        head = None if physical in self._places else self._head(physical)
+        if head is None or head.topic != self._name:
             return
+        self._places.add(physical)
         dispatcher = self._dispatcher
-        batch = dispatcher.batch_unit(head) if self._batch and dispatcher.has_batch_unit(head) else None
-        simple = [] if self._batch else dispatcher.simple_units(head)
-        if batch is not None or simple:
-            self.found[physical] = Entered(head.queue_id, physical, head.size_bytes, head.store_ms, batch, simple)
+        if not self._batch:
+            for name, queue_id, offset, code in dispatcher.simple_units(head):
+                unit = BatchUnit(physical, head.size_bytes, code, head.store_ms, offset, 1)
+                self.units.setdefault((name, queue_id), []).append(unit)
+        elif dispatcher.has_batch_unit(head):
+            self.units.setdefault((head.topic, head.queue_id), []).append(dispatcher.batch_unit(head))
 
     def _head(self, physical: int) -> RecordHead | None:
         segments = self._core.segments
