@@ -23,7 +23,7 @@ from understudy.security.needs import NEEDS, OfFields, reading_of
 from understudy.security.policies import Entry, Need
 from understudy.security.settings import SecuritySettings
 from understudy.security.signature import ACCESS_KEY, Verifier
-from understudy.security.users import User, UserStatus
+from understudy.security.users import NOBODY, User, UserStatus
 
 log = get_logger("security")
 
@@ -180,6 +180,13 @@ class Gate:
         if not settings.authenticates:
             return True
         return user is not None and user.is_super and user.status is _ENABLED
+
+    def changes_by(self, command: Command) -> User | None:
+        """Return who changes users with *command*, which has passed; ``None`` where no signatures are asked for.
+
+        Nobody who has not signed is taken for a user.
+        """
+        return (self.caller(command) or NOBODY) if self._settings.authenticates else None
 
     def check_reading(self, command: Command, topics: Sequence[str], address: str) -> None:
         """Check what only its handler knows of a request: which message it names by a position in the log.

@@ -21,7 +21,7 @@ from understudy.runtime.world import World
 from understudy.security.authority import SUBJECT_PREFIX, AuthorityError
 from understudy.security.gate import Gate
 from understudy.security.policies import Policies, acl_of
-from understudy.security.users import NOBODY, User
+from understudy.security.users import User
 
 RULES_BYTES = 2 * 1024
 """Bodies with rules from this size on are read in a thread: each address in them takes a hundredth of a millisecond."""
@@ -99,17 +99,14 @@ class _Changes:
         self._gate = gate
         self._authority = gate.authority
 
-    def _by(self, command: Command) -> User:
-        return self._gate.caller(command) or NOBODY
-
     def create_user(self, command: Command) -> None:
-        self._authority.create_user(_name(command), _body(command), self._by(command))
+        self._authority.create_user(_name(command), _body(command), self._gate.changes_by(command))
 
     def update_user(self, command: Command) -> None:
-        self._authority.update_user(_name(command), _body(command), self._by(command))
+        self._authority.update_user(_name(command), _body(command), self._gate.changes_by(command))
 
     def delete_user(self, command: Command) -> None:
-        self._authority.delete_user(_name(command), self._by(command))
+        self._authority.delete_user(_name(command), self._gate.changes_by(command))
 
     def merge_acl(self, command: Command) -> None:
         try:
