@@ -1,9 +1,9 @@
 """A master whose log has a hole gets its bytes back from its slaves while it serves.
 
 A loss of power can take bytes out of the middle of a log that is flushed seldom. A master that comes back through
-pre-online asks its slaves first (:mod:`understudy.container.preonline.holes`). One that is elected again by a
-controller, as the only one of its set that is there, or that has no slave that would act for it, serves at once; what it
-lacks is asked for as soon as a slave is there. Nothing that comes in meanwhile is touched: a hole lies before it.
+pre-online asks its slaves first (:mod:`understudy.container.preonline.holes`). One that a controller elects again, as
+the only one of its set that is there, or that has no slave that would act for it, serves at once; what it lacks is
+asked for as soon as a slave is there. Nothing that comes in meanwhile is touched: a hole lies before it.
 
 The reference cuts its log in recovery, and with it what slaves have of it.
 """

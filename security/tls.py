@@ -170,8 +170,8 @@ def idle_keys(values: Properties) -> list[str]:
 
     Who writes such a key means to be safer than he is.
     """
-    texts = {key: values.get(key, default).strip() for key, default in _DEFAULTS.items()}
-    given = [key for key in values if key in KEYS and texts[key].lower() != _DEFAULTS[key]]
+    texts = {key: values.get(key, known.default).strip() for key, known in TABLE.items()}
+    given = [key for key in values if key in KEYS and texts[key].lower() != TABLE[key].default]
     why = {key: _why_idle(key, texts) for key in given}
     return [f"{values.where(key)}: {key} has no effect here: {why[key]}" for key in given if why[key]]
 
