@@ -13,9 +13,8 @@ import trio
 
 from understudy.broker.inner import InnerMessage, append
 from understudy.broker.message_store_config import MessageStoreConfig
-from understudy.broker.processors.send_properties import wants_wait
 from understudy.broker.replication import Replication
-from understudy.format.properties import parse_properties
+from understudy.format.properties import find_property
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
@@ -138,4 +137,5 @@ class OwnLog:
 
 
 def _wants_copies(message: InnerMessage) -> bool:
-    return b"WAIT\x01" not in message.properties or wants_wait(parse_properties(message.properties))
+    wish = find_property(message.properties, b"WAIT\x01")
+    return wish is None or wish.lower() == b"true"

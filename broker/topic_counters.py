@@ -24,7 +24,7 @@ _SMALL = SIZE_BOUNDS[0]
 Count = Callable[[int, int, int], None]
 """Counts a request: queue id, messages, their bytes."""
 
-_DELAYS = (DELAY, "__STARTDELIVERTIME", *TIMER_REQUESTS)
+_DELAYS = frozenset({DELAY, "__STARTDELIVERTIME", *TIMER_REQUESTS})
 
 
 def type_of(pairs: Mapping[str, str]) -> int:
@@ -33,7 +33,7 @@ def type_of(pairs: Mapping[str, str]) -> int:
         return TRANSACTION
     if "__SHARDINGKEY" in pairs:
         return FIFO
-    return DELAYED if any(name in pairs for name in _DELAYS) else NORMAL
+    return NORMAL if _DELAYS.isdisjoint(pairs) else DELAYED
 
 
 @attrs.frozen

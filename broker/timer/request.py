@@ -22,6 +22,8 @@ from understudy.format.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_M
 
 TIMER_QUEUE = 0
 _LONGEST_NUMBER = 19
+_REQUESTS = frozenset(delay.TIMER_REQUESTS)
+_UNIT_MS = {delay.TIMER_DELAY_SECONDS: 1000, delay.TIMER_DELAY_MS: 1, delay.TIMER_DELIVER: 1}
 
 
 class TimerRefusedError(Exception):
@@ -121,7 +123,7 @@ def is_congested(waiting: int, limit: int, random: Random) -> bool:
 
 def asks(pairs: dict[str, str]) -> bool:
     """Whether properties ask for a delivery time; a message that was kept already asks no more."""
-    return delay.TIMER_OUT not in pairs and any(name in pairs for name in delay.TIMER_REQUESTS)
+    return delay.TIMER_OUT not in pairs and not _REQUESTS.isdisjoint(pairs)
 
 
 def redirect(
@@ -168,14 +170,15 @@ def redirect(
 
 
 def _asked_ms(pairs: dict[str, str], now_ms: int, door: Door) -> int:
-    texts = [pairs.get(name) for name in delay.TIMER_REQUESTS]
-    seconds, milliseconds, at = (None if text is None else _number(text, door) for text in texts)
-    if seconds is not None:
-        return now_ms + seconds * 1000
-    if milliseconds is not None:
-        return now_ms + milliseconds
-    assert at is not None
-    return at
+    asked_ms: int | None = None
+    for name in delay.TIMER_REQUESTS:  # the first one counts, but none may be anything else than a number
+        text = pairs.get(name)
+        if text is not None:
+            number = _number(text, door)
+            if asked_ms is None:
+                asked_ms = number * _UNIT_MS[name] + (0 if name == delay.TIMER_DELIVER else now_ms)
+    assert asked_ms is not None
+    return asked_ms
 
 
 def _number(text: str, door: Door) -> int:

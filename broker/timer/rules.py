@@ -124,9 +124,11 @@ def delete_key(topic: str, unique_key: str, *, with_topic: bool) -> str:
 
 def rolled(record: Record, enqueued_ms: int, now_ms: int) -> InnerMessage:
     """Return a message whose own second is still far away, as it goes into the timer topic again."""
-    times = record.properties.get(ROLL_TIMES, "0")
+    pairs = record.properties
+    times = pairs.get(ROLL_TIMES, "0")
     count = int(times) + 1 if times.isascii() and times.isdigit() and len(times) < 9 else 1
-    return _renewed(record, TIMER_TOPIC, record.queue_id, {ROLL_TIMES: str(count)}, enqueued_ms, now_ms)
+    pairs[ROLL_TIMES] = str(count)
+    return _renewed(record, pairs, TIMER_TOPIC, record.queue_id, enqueued_ms, now_ms)
 
 
 def later(record: Record, second_ms: int, now_ms: int) -> InnerMessage:
@@ -137,9 +139,11 @@ def later(record: Record, second_ms: int, now_ms: int) -> InnerMessage:
         second_ms: the second after which it is due then, or its own if that comes later.
         now_ms: wall time.
     """
-    out = record.properties.get(delay.TIMER_OUT, "")
+    pairs = record.properties
+    out = pairs.get(delay.TIMER_OUT, "")
     second_ms = max(second_ms, int(out[:20]) if out.isascii() and out.isdigit() else 0)
-    return _renewed(record, TIMER_TOPIC, record.queue_id, {delay.TIMER_OUT: str(second_ms)}, record.store_ms, now_ms)
+    pairs[delay.TIMER_OUT] = str(second_ms)
+    return _renewed(record, pairs, TIMER_TOPIC, record.queue_id, record.store_ms, now_ms)
 
 
 def delivered(record: Record, enqueued_ms: int, now_ms: int) -> InnerMessage | None:
@@ -153,7 +157,7 @@ def delivered(record: Record, enqueued_ms: int, now_ms: int) -> InnerMessage | N
         return None
     if not queue_text.isascii() or not queue_text.isdigit() or len(queue_text) > 9 or not _may_be_a_topic(topic):
         return None
-    return _renewed(record, topic, int(queue_text), {}, enqueued_ms, now_ms)
+    return _renewed(record, pairs, topic, int(queue_text), enqueued_ms, now_ms)
 
 
 def _may_be_a_topic(topic: str) -> bool:
@@ -173,9 +177,9 @@ def asking_again(message: InnerMessage) -> InnerMessage:
 
 
 def _renewed(
-    record: Record, topic: str, queue_id: int, more: dict[str, str], enqueued_ms: int, now_ms: int
+    record: Record, pairs: dict[str, str], topic: str, queue_id: int, enqueued_ms: int, now_ms: int
 ) -> InnerMessage:
-    pairs = record.properties | more | {ENQUEUED: str(enqueued_ms), DEQUEUED: str(now_ms)}
+    pairs[ENQUEUED], pairs[DEQUEUED] = str(enqueued_ms), str(now_ms)
     properties = format_properties(pairs).encode()
     if len(properties) > MAX_PROPERTIES_BYTES:  # no room for what is only told
         properties = record.properties_text.encode()

@@ -23,7 +23,8 @@ class Tally:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seconds: deque[tuple[int, int]] = deque(maxlen=SECONDS)
+        self._seconds: deque[tuple[int, int]] = deque(maxlen=SECONDS)  # before the one that is counted now
+        self._second = self._count = 0
         self.of: Counter[str] = Counter()
 
     def add(self, topic: str) -> None:
@@ -31,10 +32,13 @@ class Tally:
         if topic in self.of or len(self.of) < MOST_TOPICS:
             self.of[topic] += 1
         second = int(self._clock.monotonic())
-        before = self._seconds.pop()[1] if self._seconds and self._seconds[-1][0] == second else 0
-        self._seconds.append((second, before + 1))
+        if second != self._second:
+            self._seconds.append((self._second, self._count))
+            self._second, self._count = second, 0
+        self._count += 1
 
     def per_second(self) -> float:
         """Return how many messages there were in a second, over the last :data:`SECONDS`."""
         since = int(self._clock.monotonic()) - SECONDS
-        return sum(count for second, count in self._seconds if second > since) / SECONDS
+        counted = (*self._seconds, (self._second, self._count))
+        return sum(count for second, count in counted if second > since) / SECONDS

@@ -74,7 +74,8 @@ async def complete_log(broker: Broker, member: Member, others: Sequence[Member],
         OSError: our disk refused; what came before stays.
     """
     store = broker.store
-    if not (broker.role.is_slave or broker.history.open):
+    lacks_nothing = _copies(broker) if broker.role.is_slave else not broker.history.open
+    if lacks_nothing:
         return []
     reaches, found = list[Reach](), list[Completion]()
     for each in (member, *others):
@@ -102,7 +103,7 @@ async def _ask(broker: Broker, reach: Reach, until: float) -> Completion:
     if end > begin:
         tell = log.info if giver.more else log.warning
         tell("the end of the log came from a slave", slave=reach.member, begin=begin, end=end, its_end=reach.end)
-    if why_not and not silent and not (giver.more and broker.role.is_slave):
+    if why_not and not silent and not (broker.role.is_slave and (giver.more or _copies(broker))):
         log.error(
             "this broker's log ends before that of a slave, which cannot give what is missing",
             slave=reach.member,

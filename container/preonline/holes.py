@@ -56,7 +56,13 @@ async def fill_holes(broker: Broker, member: Member) -> None:
 
 
 async def fill(broker: Broker, member: Member, hole: int, end: int) -> str:
-    """Write what is missing between *hole* and *end* (bytes) as far as *member* has it, once it shows the rest.
+    """Write what is missing of the log as far as a slave has it, once it shows that it has the rest.
+
+    Args:
+        broker: its log has holes.
+        member: the slave.
+        hole: physical offset of the first hole (bytes).
+        end: nothing is looked at from here on (bytes).
 
     Returns:
         Why holes are left, ``""`` when none is.

@@ -220,7 +220,8 @@ class TestProgram:
         for step in ("LEADER", "METADATA", "DECIDED", "TOLD", "REJOINED", "REFUSED", "GOES ON", "RESTORED"):
             assert step in said
         assert "outcome=won" in said
-        assert "cause=[the connection of broker" in said
+        # On a busy machine another controller may become active meanwhile: then that one tells of its own election.
+        assert "cause=[the connection of broker" in said or "term=3" in said.partition("REJOINED")[0]
 
 
 class TestEmbedded:
