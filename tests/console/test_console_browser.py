@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from browser_rig import WAIT_MS, call, console_of, contrast, go, produce
+from browser_rig import WAIT_MS, call, console_of, contrast, go, page_of, produce
 from real_browser import MISSING, browser_path, watched
 
 from understudy.mqclient.admin import groups, topics
@@ -80,14 +80,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def page(chromium: Browser, large: str) -> Iterator[Page]:
-    opened = chromium.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    opened.set_default_timeout(WAIT_MS)
-    wrong = watched(opened)
-    opened.goto(large)
-    opened.wait_for_selector("tr[data-group]")
-    yield opened
-    opened.close()
-    assert [] == wrong
+    with page_of(chromium, large) as opened:
+        yield opened
 
 
 def test_every_page_can_be_reached_and_says_what_it_is(page: Page) -> None:
