@@ -79,8 +79,9 @@ class Registration:
         on_taken: called when a name server has taken everything.
         master_declines: whether the master of this broker would take nothing back, so that no slave may be shown in its
             place; whoever sets it knows the group.
-        may_tell: asked before a name server is told everything over another connection than the last time, with its
-            address; whoever sets it looks there whether others have acted for this broker since.
+        may_tell: asked before a name server takes this broker into routes, with its address; whoever sets it looks
+            there whether others have acted for this broker since. The connection over which it was told the last time
+            says nothing: any peer may have signed the broker off.
     """
 
     def __init__(
@@ -119,7 +120,6 @@ class Registration:
         self.master_declines: Callable[[], bool] = _never
         self.may_tell: Callable[[str], Awaitable[bool]] = _always
         self._state = registering.State()
-        self._over: dict[str, Connection] = {}  # by name server: what carried the last registration that was taken
         self._wake = Signal()
         self._at_rest = False
         self._settled = Signal()
@@ -310,19 +310,12 @@ class Registration:
     async def _register_at(self, address: str, command: Command, only_when_changed: bool) -> TellResult:
         if only_when_changed and (not await self._differs_at(address) or self.isolated):
             return TellResult.HAS_IT
-        # A name server that drops a silent broker hangs up, so where the connection is still there, nobody was dropped.
-        # Another broker of the container may have made a new one before the end of the old one is known here.
-        now = self._client.current(address)
-        same = now is not None and now is self._over.get(address) and address in self._state.took
-        if not same and not await self.may_tell(address):
+        if not await self.may_tell(address):
             return TellResult.MISSED
         timeout_ms = self._options.broker.register_broker_timeout_mills
         answer = await self._ask(address, command, timeout_ms, "register")
         if answer is None:
             return TellResult.MISSED
-        now = self._client.current(address)
-        if now is not None:
-            self._over[address] = now
         ext = answer.ext or {}
         self._learn_master(ext.get("masterAddr"), ext.get("haServerAddr"))
         if answer.body:

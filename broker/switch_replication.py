@@ -12,6 +12,8 @@ import os.path
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
+import trio
+
 from understudy.broker.absence import limit_ms
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
@@ -26,11 +28,15 @@ from understudy.ha.switch.epochs import EpochError
 from understudy.ha.switch.keeper import EVERYBODY, SyncStateKeeper
 from understudy.ha.switch.sync_state import NEVER, Moment
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 from understudy.store.truncation import TruncationError
 
 log = get_logger("broker.replication")
+
+FLUSH_MS = 1000
+"""How long a lone master waits for its disk before it looks again whether it is still alone."""
 
 
 class EpochRow(NamedTuple):
@@ -78,6 +84,7 @@ class SwitchReplication(Replication):
         self._history: EpochFile | None = None
         self._keeper: SyncStateKeeper | None = None
         self._fenced = True
+        self._disk_wanted = Signal()
         self._appointed: tuple[frozenset[int], int, Moment] = (frozenset(), 0, NEVER)
         self.own_id = 0
         self.commanded: str | None = None
@@ -168,8 +175,9 @@ class SwitchReplication(Replication):
         limited = self._switch.all_must_ack
         before = min(store.confirmed_before, store.max_physical_offset) if limited else None
         members, set_epoch, proven_at = self._appointed
+        durable = (lambda: store.flushed_offset) if log_to_give is store else None
         keeper = SyncStateKeeper(
-            self._world.clock, log_to_give, self._epochs, self._switch, self.own_id, before, members, set_epoch
+            self._world.clock, log_to_give, self._epochs, durable, self._switch, self.own_id, before, members, set_epoch
         )
         keeper.prove(proven_at)
         keeper.fenced = self._fenced
@@ -310,9 +318,9 @@ class SwitchReplication(Replication):
             return None
         if not keys.all_ack_in_sync_state_set and keeper.proven:
             return keys.in_sync_replicas
-        if len(keeper.state.everybody) > 1:
+        if keys.all_ack_in_sync_state_set or len(keeper.state.everybody) > 1:
             return EVERYBODY
-        return 1 if keys.all_ack_in_sync_state_set else keys.in_sync_replicas
+        return keys.in_sync_replicas
 
     def copies_in_reach(self) -> int | None:
         """Return how many copies a due message needs now; ``None``: too few are in sync, put nothing."""
@@ -324,6 +332,35 @@ class SwitchReplication(Replication):
     def copied(self, copies: int) -> int:
         """Return the offset in bytes before which at least *copies* replicas, this one included, have everything."""
         return self._keeper.copied(copies) if self._keeper is not None else 0
+
+    # --- the disk of a lone master --------------------------------------------------------------------------------
+
+    async def run_master(self) -> None:
+        """Give the log to slaves until cancelled; while there are none in the set, have it durable at once."""
+        store = self._log
+        store.hidden_grew.append(self._look_at_disk)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(super().run_master)
+                nursery.start_soon(self._keep_durable_alone)
+        finally:
+            store.hidden_grew.remove(self._look_at_disk)
+
+    async def _keep_durable_alone(self) -> None:
+        while (keeper := self._keeper) is not None:
+            if not keeper.waits_for_disk:
+                await self._disk_wanted.wait()
+            elif await self._log.wait_flushed(self._log.max_physical_offset, FLUSH_MS):
+                keeper.flushed()
+                super()._tell_copies()
+
+    def _look_at_disk(self) -> None:
+        if self._keeper is not None and self._keeper.waits_for_disk:
+            self._disk_wanted.set()
+
+    def _tell_copies(self) -> None:
+        self._look_at_disk()  # this master may have come to be alone
+        super()._tell_copies()
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ class SyncStateKeeper:
         clock: monotonic time.
         store: the log that slaves get.
         history: its epochs.
+        durable: returns up to where the log survives a loss of power, in bytes; ``None``: all of *store* does.
         settings: may change while it runs.
         own_id: the master's persistent id.
         confirmed: the confirm offset (bytes) until now; ``None`` when readers could see everything.
@@ -53,6 +54,7 @@ class SyncStateKeeper:
         clock: Clock,
         store: ReplicatedLog,
         history: EpochFile,
+        durable: Callable[[], int] | None,
         settings: SwitchSettings,
         own_id: int,
         confirmed: int | None,
@@ -62,6 +64,7 @@ class SyncStateKeeper:
         self._clock = clock
         self._store = store
         self.history = history
+        self._durable = durable
         self._settings = settings
         self._limit = confirmed
         self._followers: dict[int, Follower] = {}
@@ -80,14 +83,29 @@ class SyncStateKeeper:
         end = self._store.max_physical_offset
         before = end if self._limit is None else self._limit
         return sync_state.confirm_offset(
-            self.state, self._followers, end, before, all_must_ack=self._settings.all_must_ack
+            self.state, self._followers, end, self._end_alone, before, all_must_ack=self._settings.all_must_ack
         )
 
     @property
     def limit(self) -> int | None:
         """The confirm offset; ``None`` where it is the end of the log, whatever is appended."""
-        alone = self.state.everybody == {self.state.own_id}
-        return None if alone or not self._settings.all_must_ack else self.confirm_offset
+        safe_alone = self._durable is None and self._alone
+        return None if safe_alone or not self._settings.all_must_ack else self.confirm_offset
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether this master is alone in its set and nothing is acknowledged or shown before its disk has it."""
+        return self._settings.all_must_ack and self._end_alone < self._store.max_physical_offset and self._alone
+
+    @property
+    def _alone(self) -> bool:
+        return self.state.everybody == {self.state.own_id}
+
+    @property
+    def _end_alone(self) -> int:
+        """Up to where the log is safe without any slave."""
+        end = self._store.max_physical_offset
+        return end if self._durable is None else min(self._durable(), end)
 
     @property
     def followers(self) -> Collection[int]:
@@ -99,10 +117,14 @@ class SyncStateKeeper:
         end = self._store.max_physical_offset
         everybody = copies == EVERYBODY
         if everybody and self._settings.all_must_ack:
-            return sync_state.copied_by_all(self.state, self._followers, end)
+            return sync_state.copied_by_all(self.state, self._followers, self._end_alone)
         wanted = self._settings.copies if everybody else copies
         enough = sync_state.copied_by(self.state, self._followers, end, wanted)
         return enough if self.proven else min(enough, sync_state.copied_by_all(self.state, self._followers, end))
+
+    def flushed(self) -> None:
+        """Take note that the disk has more than before."""
+        self._confirm()
 
     @property
     def proven(self) -> bool:

@@ -5,6 +5,7 @@ that lags or is gone goes out. Until the controller has answered, any of them ma
 
 * a message of which *every* replica must have a copy needs those of all sets that were asked for;
 * who may be counted as *one of several* copies is in all of them: whoever is only in some may not be electable;
+* where every replica must have a copy and the master is alone, its disk must have it;
 * a master that may have been replaced (:func:`is_proven`) needs all of them, however many copies are asked for: the one
   who was elected has left, and has everything that it had acknowledged before.
 
@@ -188,7 +189,13 @@ def after_look(
 
 
 def confirm_offset(
-    state: SyncState, followers: Mapping[int, Follower], master_end: int, before: int, *, all_must_ack: bool
+    state: SyncState,
+    followers: Mapping[int, Follower],
+    master_end: int,
+    durable: int,
+    before: int,
+    *,
+    all_must_ack: bool,
 ) -> int:
     """Return up to where readers may see the log (bytes).
 
@@ -196,18 +203,26 @@ def confirm_offset(
         state: the set.
         followers: the connected slaves.
         master_end: end of the master's log.
+        durable: up to where it survives a loss of the master's power.
         before: the confirm offset until now; it never goes back while the log stays.
         all_must_ack: ``allAckInSyncStateSet``; without it everything written is confirmed, as in the reference.
     """
     if not all_must_ack:
         return master_end
-    return max(copied_by_all(state, followers, master_end), min(before, master_end))
+    return max(copied_by_all(state, followers, durable), min(before, master_end))
 
 
-def copied_by_all(state: SyncState, followers: Mapping[int, Follower], master_end: int) -> int:
-    """Return the offset (bytes) before which every possible member has everything; 0 while one is not heard."""
+def copied_by_all(state: SyncState, followers: Mapping[int, Follower], alone: int) -> int:
+    """Return the offset (bytes) before which every possible member has everything; 0 while one is not heard.
+
+    Args:
+        state: the set.
+        followers: what each slave has reported, by broker id.
+        alone: the answer for a master without other members: what its disk has, where that is to be relied on, since
+            no other copy would be left when it loses its power and is elected again.
+    """
     others = state.everybody - {state.own_id}
-    return min((_acknowledged(followers, member) for member in others), default=master_end)
+    return min((_acknowledged(followers, member) for member in others), default=alone)
 
 
 def copied_by(state: SyncState, followers: Mapping[int, Follower], master_end: int, copies: int) -> int:

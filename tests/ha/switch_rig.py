@@ -90,7 +90,7 @@ class Replica:
         epoch = controller.epoch
         await self.history.save(self.history.epochs.before_epoch(epoch).begun(epoch, self.log.max_physical_offset))
         world = world_of(self.network, self.host)
-        keeper = SyncStateKeeper(world.clock, self.log, self.history, self.values, self.id, self.confirmed)
+        keeper = SyncStateKeeper(world.clock, self.log, self.history, None, self.values, self.id, self.confirmed)
         keeper.confirm_changed.append(self._confirm)
         master = HaMaster(world, self.log, self.settings, "0.0.0.0", PORT, converse=keeper.converse)
         self.log.grown.append(master.log_grew)

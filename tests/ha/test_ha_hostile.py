@@ -54,7 +54,7 @@ async def led_master(network: SimNetwork, log: Log) -> AsyncIterator[tuple[HaMas
     disk.make_folder("/store")
     history = EpochFile(disk, "/store/epochs")
     history.epochs = Epochs.of([(1, 0)])
-    keeper = SyncStateKeeper(world.clock, log, history, SwitchValues(), 1, None)
+    keeper = SyncStateKeeper(world.clock, log, history, None, SwitchValues(), 1, None)
     master = HaMaster(world, log, HaSettings(file_bytes=FILE), "0.0.0.0", 10912, converse=keeper.converse)
     log.grown.append(master.log_grew)
     async with open_background() as nursery:

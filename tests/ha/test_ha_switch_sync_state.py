@@ -100,11 +100,15 @@ def test_a_question_that_left_may_be_accepted_until_another_set_is_or_it_was_ref
 @pytest.mark.covers("R232")
 def test_the_confirm_offset() -> None:
     followers = {2: at(70), 3: at(90)}
-    assert 100 == sync_state.confirm_offset(THREE, followers, 100, 0, all_must_ack=False)
-    assert 70 == sync_state.confirm_offset(THREE, followers, 100, 0, all_must_ack=True)
-    assert 80 == sync_state.confirm_offset(THREE, followers, 100, 80, all_must_ack=True), "what was seen stays"
-    assert 50 == sync_state.confirm_offset(THREE, {2: at(70)}, 100, 50, all_must_ack=True), "3 is not heard"
-    assert 100 == sync_state.confirm_offset(ALONE, {}, 100, 0, all_must_ack=True)
+    assert 100 == sync_state.confirm_offset(THREE, followers, 100, 100, 0, all_must_ack=False)
+    assert 70 == sync_state.confirm_offset(THREE, followers, 100, 100, 0, all_must_ack=True)
+    assert 80 == sync_state.confirm_offset(THREE, followers, 100, 100, 80, all_must_ack=True), "what was seen stays"
+    assert 50 == sync_state.confirm_offset(THREE, {2: at(70)}, 100, 100, 50, all_must_ack=True), "3 is not heard"
+    assert 100 == sync_state.confirm_offset(ALONE, {}, 100, 100, 0, all_must_ack=True)
+    assert 60 == sync_state.confirm_offset(ALONE, {}, 100, 60, 0, all_must_ack=True), "its disk is the only other copy"
+    assert 70 == sync_state.confirm_offset(THREE, followers, 100, 60, 0, all_must_ack=True), "others have it"
+    assert 80 == sync_state.confirm_offset(ALONE, {}, 100, 60, 80, all_must_ack=True), "what was seen stays"
+    assert 100 == sync_state.confirm_offset(ALONE, {}, 100, 60, 0, all_must_ack=False)
 
 
 @given(
