@@ -1,0 +1,67 @@
+"""A master that is alone in its sync-state set: its disk is the only other copy, so it is waited for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from test_broker_led_replication import ALL, open_group
+
+from understudy.testkit.led.group import BROKERS, led_group
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.waiting import until
+
+LAZY = {"flushIntervalCommitLog": "60000", "flushCommitLogThoroughInterval": "60000"}
+"""The log is made durable once a minute, unless somebody waits for it."""
+
+
+@pytest.mark.covers("R232")
+def test_what_a_lone_master_acknowledged_survives_its_loss_of_power() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, {**ALL, **LAZY}) as group:
+            name = await group.ready(3)
+            await group.create_topic(name)
+            for other in set(BROKERS) - {name}:
+                await group.kill(other)
+            await until(lambda: group.members() == [name], 10)
+            sent = [b"%d" % each for each in range(20)]
+            assert [await group.send(name, body) for body in sent] == [0] * len(sent)
+            assert group.bodies(name) == sent
+            await group.kill(name, power=True)
+            await group.start_broker(name)
+            assert await group.ready(1) == name
+            await until(lambda: group.bodies(name) == sent, 10)
+
+    run_seed(scenario, 1)
+
+
+def test_neither_answers_nor_readers_are_ahead_of_a_lone_masters_disk() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, {**ALL, **LAZY}) as group:
+            master = await group.elect(1)
+            for number in (2, 3):
+                await group.stop(number)
+            await until(lambda: group.members == {1}, 10)
+            disk = group.cluster.host("c1").disk
+            disk.sync_seconds = 5.0  # longer than a send waits for copies
+            assert await group.send(master, b"written") == 12  # FLUSH_SLAVE_TIMEOUT: no other copy, not even on disk
+            assert group.bodies(master) == []
+            await until(lambda: group.bodies(master) == [b"written"], 30)
+
+    run_seed(scenario, 1)
+
+
+def test_a_master_whose_last_slave_leaves_has_everything_on_its_disk_at_once() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, {**ALL, **LAZY}) as group:
+            master = await group.elect(1)
+            await group.in_step()
+            await until(lambda: len(group.members) == 3, 10)
+            assert await group.send(master, b"with others") == 0
+            assert master.store.flushed_offset < master.store.max_physical_offset
+            for number in (2, 3):
+                await group.stop(number)
+            await until(lambda: group.members == {1}, 10)
+            await until(lambda: master.store.flushed_offset == master.store.max_physical_offset, 0.1)
+
+    run_seed(scenario, 1)
