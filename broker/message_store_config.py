@@ -29,8 +29,8 @@ class MessageStoreConfig(InertMessageStoreConfig):
     Attributes:
         access_message_in_memory_max_ratio: percent of the machine's memory; what lies so near the log's end is read in
             the larger pieces.
-        all_ack_in_sync_state_set: where controllers lead: sends wait for, and readers see, what the whole sync-state
-            set has.
+        all_ack_in_sync_state_set: where controllers lead: sends and readers wait for the whole sync-state set, or
+            for the disk of a lone master.
         append_topic_for_timer_delete_key: recalls are stored with topic and unique key, else with the unique key alone;
             both work here.
         async_learner: where controllers lead: this slave copies and is never counted or elected.
