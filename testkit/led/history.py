@@ -31,6 +31,7 @@ FAULTS = (
     "restart",
     "isolate_master",
     "lose_two_masters",
+    "power_of_the_last",
     "cut_master_from_controllers",
     "cut_broker_from_controllers",
     "cut_replication",
@@ -165,11 +166,13 @@ class Judge:
 async def inject(group: LedGroup, fault: str, source: random.Random) -> None:
     """Let one fault happen, last for a while, and end."""
     master, controllers = group.master(), list(CONTROLLERS)
-    name = master if master is not None and "master" in fault else source.choice(BROKERS)
+    name = master if master is not None and ("master" in fault or "last" in fault) else source.choice(BROKERS)
     others = [each for each in BROKERS if each != name]
     pause = source.uniform(0.1, 5.0)
     if fault == "lose_two_masters":
         await lose_two_masters(group, name, source)
+    elif fault == "power_of_the_last":
+        await power_of_the_last(group, name, source)
     elif fault in ("kill_master", "kill_broker", "power", "restart"):
         await group.kill(name, power=fault == "power")
         await trio.sleep(pause if fault != "restart" else 0.05)
@@ -218,6 +221,21 @@ async def lose_two_masters(group: LedGroup, first: str, source: random.Random) -
     if second is not None:
         await trio.sleep(source.uniform(0.1, 1.0))
         await group.start_broker(second)
+
+
+async def power_of_the_last(group: LedGroup, last: str, source: random.Random) -> None:
+    """Kill all but *last*, let it take messages alone, and take its power away: what it acknowledged is nowhere else."""
+    others = [each for each in BROKERS if each != last]
+    for each in others:
+        await group.kill(each)
+    with trio.move_on_after(NEXT_SECONDS):
+        await until(lambda: group.members() == [last], 2 * NEXT_SECONDS)
+    await trio.sleep(source.uniform(0.1, 1.0))
+    await group.kill(last, power=True)
+    await group.start_broker(last)
+    await trio.sleep(source.uniform(0.1, 3.0))
+    for each in others:
+        await group.start_broker(each)
 
 
 async def _next_master(group: LedGroup, former: str) -> str | None:
