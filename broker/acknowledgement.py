@@ -204,7 +204,7 @@ class Acknowledgements:
                 return
             queue.popleft()
             self._count -= 1
-            if not safe:
+            if not safe and (durable or copied != flushed):  # else nothing but the disk is late
                 frame = self._late(frame, ResponseCode.FLUSH_SLAVE_TIMEOUT)
             elif not durable:
                 frame = self._late(frame, ResponseCode.FLUSH_DISK_TIMEOUT)

@@ -381,5 +381,5 @@ class Broker:
     async def retire(self) -> None:
         """Leave while still serving: sign off, and answer the sends that wait for the disk."""
         await self.registration.sign_off()
-        if self.sync_flush:
+        if self.sync_flush or self.replication.waits_for_disk:
             await self.acknowledgements.drain(lambda: self.store.wait_flushed(self.store.max_physical_offset, 1_000))

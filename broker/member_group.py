@@ -174,11 +174,12 @@ class MemberGroup:
         self._unknown_somewhere = True
         self._ask_again.set()
 
-    async def _may_tell(self, server: str) -> bool:
+    async def _may_tell(self, server: str, same: bool) -> bool:
         """Return whether *server* may be told of this broker, which looks at the group first if it was dropped there.
 
         A machine that slept while its clock was set back has no other trace of its absence than that. A name server
-        that has just booted shows nobody, which is no proof: another one may show who acts.
+        that has just booted shows nobody, which is no proof: another one may show who acts. One that does not know the
+        question, or is slow, is told as before over the *same* connection: it hangs up on whom it drops by itself.
         """
         if not self._options.broker.enable_slave_acting_master or not self._presence.state.guarded:
             return True
@@ -186,7 +187,7 @@ class MemberGroup:
             return True  # nobody can have dropped it since
         answer = await self._invoke(server, self._question())
         if answer is None:
-            return False
+            return same and not self._presence.withheld
         found = await self._view_of(server, answer)
         if found is not None and not member_view.shows(self.state.own, found):
             everyone = member_view.together(self.state.own, await self.views())

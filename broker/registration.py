@@ -79,9 +79,9 @@ class Registration:
         on_taken: called when a name server has taken everything.
         master_declines: whether the master of this broker would take nothing back, so that no slave may be shown in its
             place; whoever sets it knows the group.
-        may_tell: asked before a name server takes this broker into routes, with its address; whoever sets it looks
-            there whether others have acted for this broker since. The connection over which it was told the last time
-            says nothing: any peer may have signed the broker off.
+        may_tell: asked before a name server takes this broker into routes, with its address, and whether this is the
+            connection over which it was told the last time; whoever sets it looks there whether others have acted for
+            this broker since. Any peer may have signed it off, whatever the connection.
     """
 
     def __init__(
@@ -118,8 +118,9 @@ class Registration:
         )
         self.on_taken: list[Callable[[], object]] = []
         self.master_declines: Callable[[], bool] = _never
-        self.may_tell: Callable[[str], Awaitable[bool]] = _always
+        self.may_tell: Callable[[str, bool], Awaitable[bool]] = _always
         self._state = registering.State()
+        self._over: dict[str, Connection] = {}  # by name server: what carried the last registration that was taken
         self._wake = Signal()
         self._at_rest = False
         self._settled = Signal()
@@ -310,12 +311,17 @@ class Registration:
     async def _register_at(self, address: str, command: Command, only_when_changed: bool) -> TellResult:
         if only_when_changed and (not await self._differs_at(address) or self.isolated):
             return TellResult.HAS_IT
-        if not await self.may_tell(address):
+        now = self._client.current(address)
+        same = now is not None and now is self._over.get(address) and address in self._state.took
+        if not await self.may_tell(address, same):
             return TellResult.MISSED
         timeout_ms = self._options.broker.register_broker_timeout_mills
         answer = await self._ask(address, command, timeout_ms, "register")
         if answer is None:
             return TellResult.MISSED
+        now = self._client.current(address)
+        if now is not None:
+            self._over[address] = now
         ext = answer.ext or {}
         self._learn_master(ext.get("masterAddr"), ext.get("haServerAddr"))
         if answer.body:
@@ -370,5 +376,5 @@ def _never() -> bool:
     return False
 
 
-async def _always(address: str) -> bool:
+async def _always(address: str, same: bool) -> bool:
     return True

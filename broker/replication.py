@@ -186,6 +186,11 @@ class Replication:
             self.slave.set_master(self._fixed_address())
         self.initial_offset = store.max_physical_offset
 
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether sends wait for the disk for want of other copies, whatever ``flushDiskType`` says."""
+        return False
+
     def settings_changed(self) -> None:
         """Take what may change while a role lasts."""
         if self._store is not None:

@@ -297,7 +297,13 @@ class SwitchReplication(Replication):
 
     def wanted_sync_state(self) -> frozenset[int]:
         """Return the set that is right now, this broker included; on a slave nobody but it."""
-        return self._keeper.look() if self._keeper is not None else frozenset({self.own_id})
+        if self._keeper is None:
+            return frozenset({self.own_id})
+        before = self._keeper.state
+        members = self._keeper.look()
+        if self._keeper.state != before:
+            self._tell_copies()
+        return members
 
     def set_fenced(self, fenced: bool) -> None:
         """Serve no slave and take no message while it is not known who is master."""
@@ -336,7 +342,7 @@ class SwitchReplication(Replication):
     # --- the disk of a lone master --------------------------------------------------------------------------------
 
     async def run_master(self) -> None:
-        """Give the log to slaves until cancelled; while there are none in the set, have it durable at once."""
+        """Give the log to slaves until cancelled; while there may be none in the set, have it durable at once."""
         store = self._log
         store.hidden_grew.append(self._look_at_disk)
         try:
@@ -350,9 +356,41 @@ class SwitchReplication(Replication):
         while (keeper := self._keeper) is not None:
             if not keeper.waits_for_disk:
                 await self._disk_wanted.wait()
-            elif await self._log.wait_flushed(self._log.max_physical_offset, FLUSH_MS):
-                keeper.flushed()
-                super()._tell_copies()
+                continue
+            # What one sync has is confirmed, though there may be more by then.
+            await self._log.wait_flushed(self._log.max_physical_offset, FLUSH_MS)
+            keeper.update()
+            super()._tell_copies()
+
+    async def durable_alone(self, members: frozenset[int]) -> bool:
+        """Have the log durable before the controller hears that *members* are left, if that is this master alone.
+
+        What it acknowledged may be on no other disk, and until then others of its set would be elected.
+
+        Returns:
+            False: the disk refused, the controller must not be asked.
+        """
+        keeper = self._keeper
+        if keeper is None or members != {self.own_id} or not self._switch.all_must_ack or keeper.is_durable:
+            return True
+        return await self._log.flush()
+
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether sends wait for the disk, for this master may be alone in its set."""
+        return self._keeper is not None and self._keeper.waits_for_disk
+
+    def settings_changed(self) -> None:
+        """Take what may change while a role lasts."""
+        super().settings_changed()
+        if self._keeper is not None:
+            self._keeper.update()
+            self._tell_copies()
+
+    def log_grew(self) -> None:
+        """Wake transfers to slaves, and who waits for the disk."""
+        self._look_at_disk()
+        super().log_grew()
 
     def _look_at_disk(self) -> None:
         if self._keeper is not None and self._keeper.waits_for_disk:

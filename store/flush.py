@@ -80,6 +80,9 @@ class Flusher:
         self._durable_end = -1
         #: Whether the last round failed for want of descriptors or memory, which says nothing about the disk.
         self._short = False
+        #: Whether the disk refused. The system may have dropped what it could not write, so a later sync that succeeds
+        #: says nothing of it: nothing more is taken for durable until the store is opened anew.
+        self._failed = False
         #: Why messages are refused: there is no space for the notes of what is durable.
         self._no_space = f"the disk of {core.config.folder} is full, so progress cannot be noted; free some space"
         #: Called now and then while the log grows: a disk may fill up between two looks of the retention.
@@ -92,12 +95,16 @@ class Flusher:
         core = self._core
         if core.flushed >= offset:
             return True
-        event = trio.Event()
-        self._waiters.append((offset, event))
+        waiter = offset, trio.Event()
+        self._waiters.append(waiter)
         self._urgent.set()
         core.wake()
-        with core.clock.move_on_after(timeout_ms / 1000):
-            await event.wait()
+        try:
+            with core.clock.move_on_after(timeout_ms / 1000):
+                await waiter[1].wait()
+        finally:
+            if not waiter[1].is_set():
+                self._waiters.remove(waiter)
         return core.flushed >= offset
 
     async def run(self) -> None:
@@ -152,6 +159,8 @@ class Flusher:
         """Make everything written so far durable, then answer those who wait; False when the disk refused."""
         core = self._core
         async with self._lock:
+            if self._failed:
+                return False
             end = core.log.end
             paths, folders = self._log_paths(end), self._take_log_folders()
             if not await self._sync(paths, folders):
@@ -164,6 +173,8 @@ class Flusher:
         """Make log, queues and index durable and note it; False when the disk refused or queues were deleted."""
         core = self._core
         async with self._lock:
+            if self._failed:
+                return False
             generation, mark, end = self.generation, core.mark(), core.log.end
             checkpoint = Checkpoint(
                 physic_ms=core.last_store_ms,
@@ -274,6 +285,7 @@ class Flusher:
                 log.error("flush waits: no file can be opened", folder=core.config.folder, why=os_reason(error))
             return
         reason = f"the disk failed to flush {core.config.folder} ({error.strerror}); replace it and start again"
+        self._failed = True
         if reason not in core.refusals:
             log.error("flush failed, no more messages are accepted", folder=core.config.folder, error=error)
             core.refusals.add(reason)

@@ -125,10 +125,18 @@ def sync_flush_step(seconds: int, warmup: int, size: int, threads: int = 64) -> 
 
 
 ONE_IN = 10
+SQL_QUEUES = 8
+"""Of the topic that is consumed by a condition: as many as brokers give a topic that is made by an administrator."""
+WIDEST_SPAN = 65_535
+"""The most that the client allows between the first and the last offset of a queue that wait in it."""
 
 
 def condition_steps(seconds: int, warmup: int, size: int) -> tuple[Step, Step]:
-    """Returns the step that fills a topic, and the one that consumes a tenth of it by a condition."""
+    """Returns the step that fills a topic, and the one that consumes a tenth of it by a condition.
+
+    A consumer's limits are made for topics of which it takes all: where it takes one in ten, it holds a queue up when
+    200 messages of it wait (an offset span of 2,000), and one pull a queue is soon its limit. Neither is measured here.
+    """
     timing = ("--seconds", seconds, "--warmup", warmup)
     topic = ("--topic", "BaseSql")
     return (
@@ -142,9 +150,11 @@ def condition_steps(seconds: int, warmup: int, size: int) -> tuple[Step, Step]:
             4,
             "--numbered",
             ONE_IN,
+            "--queues",
+            SQL_QUEUES,
             *timing,
             "--size",
             size,
         ),
-        _step(CONSUME_SQL, "consume", *topic, "--sql", "a = 3", "--timeout", 180),
+        _step(CONSUME_SQL, "consume", *topic, "--sql", "a = 3", "--span", WIDEST_SPAN, "--timeout", 180),
     )

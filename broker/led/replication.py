@@ -60,6 +60,10 @@ class LedReplication(Protocol):
         """Take the set that the controllers have; without effect on a slave."""
         ...
 
+    async def durable_alone(self, members: frozenset[int]) -> bool:
+        """Have the log durable if *members* are this master alone; False: it is not, and nobody may hear of them."""
+        ...
+
     def asking(self, members: frozenset[int], set_epoch: int) -> Callable[[], None]:
         """Know that the controllers are being asked for a set; return what tells that they refused, or never heard it.
 

@@ -245,6 +245,8 @@ class Led:
             self._tell(Said(ask, word, asked_at))
 
     async def _alter_set(self, leader: str, role: Word, members: frozenset[int]) -> Word:
+        if not await self._replication.durable_alone(members):
+            raise UnansweredError("the controller was not asked: the log of who would be alone is not durable")
         refused = self._replication.asking(members, role.set_epoch)
         try:
             return await self._controllers.alter_set(leader, role, members)

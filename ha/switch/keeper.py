@@ -89,17 +89,21 @@ class SyncStateKeeper:
     @property
     def limit(self) -> int | None:
         """The confirm offset; ``None`` where it is the end of the log, whatever is appended."""
-        safe_alone = self._durable is None and self._alone
+        safe_alone = self._durable is None and self.state.everybody == {self.state.own_id}
         return None if safe_alone or not self._settings.all_must_ack else self.confirm_offset
 
     @property
     def waits_for_disk(self) -> bool:
-        """Whether this master is alone in its set and nothing is acknowledged or shown before its disk has it."""
-        return self._settings.all_must_ack and self._end_alone < self._store.max_physical_offset and self._alone
+        """Whether this master may be alone in its set, and something of its log is not on its disk yet.
+
+        Nothing of that is acknowledged or shown.
+        """
+        return self.state.may_be_alone and self._settings.all_must_ack and not self.is_durable
 
     @property
-    def _alone(self) -> bool:
-        return self.state.everybody == {self.state.own_id}
+    def is_durable(self) -> bool:
+        """Whether the whole log survives a loss of power."""
+        return self._end_alone >= self._store.max_physical_offset
 
     @property
     def _end_alone(self) -> int:
@@ -122,8 +126,8 @@ class SyncStateKeeper:
         enough = sync_state.copied_by(self.state, self._followers, end, wanted)
         return enough if self.proven else min(enough, sync_state.copied_by_all(self.state, self._followers, end))
 
-    def flushed(self) -> None:
-        """Take note that the disk has more than before."""
+    def update(self) -> None:
+        """Take note that the disk has more than before, or that a setting was changed."""
         self._confirm()
 
     @property

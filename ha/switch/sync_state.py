@@ -5,7 +5,7 @@ that lags or is gone goes out. Until the controller has answered, any of them ma
 
 * a message of which *every* replica must have a copy needs those of all sets that were asked for;
 * who may be counted as *one of several* copies is in all of them: whoever is only in some may not be electable;
-* where every replica must have a copy and the master is alone, its disk must have it;
+* where every replica must have a copy, and the master is alone in one of those sets, its disk must have it, too;
 * a master that may have been replaced (:func:`is_proven`) needs all of them, however many copies are asked for: the one
   who was elected has left, and has everything that it had acknowledged before.
 
@@ -94,6 +94,9 @@ class SyncState:
         set_epoch: counts its changes.
         wanted: what the controller is to be asked for; ``None`` when that is the set in force.
         asked: questions that may be accepted yet, whatever has been wanted since.
+        everybody: all that may be in the controller's set now.
+        electable: all that are in the controller's set, whichever it has.
+        may_be_alone: one of the sets that the controller may have is of the master alone.
     """
 
     own_id: int
@@ -101,21 +104,28 @@ class SyncState:
     set_epoch: int = 0
     wanted: frozenset[int] | None = None
     asked: tuple[Asked, ...] = ()
+    # Made once: they are asked for with each message.
+    everybody: frozenset[int] = attrs.field(init=False, eq=False, repr=False)
+    electable: frozenset[int] = attrs.field(init=False, eq=False, repr=False)
+    may_be_alone: bool = attrs.field(init=False, eq=False, repr=False)
+
+    @everybody.default
+    def _everybody(self) -> frozenset[int]:
+        return self.accepted.union(self.latest, *(each.members for each in self.asked))
+
+    @electable.default
+    def _electable(self) -> frozenset[int]:
+        return self.accepted.intersection(self.latest, *(each.members for each in self.asked))
+
+    @may_be_alone.default
+    def _may_be_alone(self) -> bool:
+        alone = {self.own_id}
+        return alone in (self.accepted, self.latest) or any(each.members == alone for each in self.asked)
 
     @property
     def latest(self) -> frozenset[int]:
         """The set that is wanted; else the one in force."""
         return self.accepted if self.wanted is None else self.wanted
-
-    @property
-    def everybody(self) -> frozenset[int]:
-        """All that may be in the controller's set now."""
-        return self.accepted.union(self.latest, *(each.members for each in self.asked))
-
-    @property
-    def electable(self) -> frozenset[int]:
-        """All that are in the controller's set, whichever it has."""
-        return self.accepted.intersection(self.latest, *(each.members for each in self.asked))
 
     def wanting(self, members: frozenset[int]) -> SyncState:
         """Return it once *members* is what the controller is to be asked for; questions that left may come true."""
@@ -218,11 +228,12 @@ def copied_by_all(state: SyncState, followers: Mapping[int, Follower], alone: in
     Args:
         state: the set.
         followers: what each slave has reported, by broker id.
-        alone: the answer for a master without other members: what its disk has, where that is to be relied on, since
-            no other copy would be left when it loses its power and is elected again.
+        alone: up to where the log of a master that may be alone is safe: what its disk has, where that is to be relied
+            on, since nobody else could be elected when it has lost its power.
     """
     others = state.everybody - {state.own_id}
-    return min((_acknowledged(followers, member) for member in others), default=alone)
+    copied = min((_acknowledged(followers, member) for member in others), default=alone)
+    return min(copied, alone) if state.may_be_alone else copied
 
 
 def copied_by(state: SyncState, followers: Mapping[int, Follower], master_end: int, copies: int) -> int:

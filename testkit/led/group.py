@@ -173,12 +173,17 @@ class LedGroup:
 
     def bodies(self, name: str, begin: int = 0) -> list[bytes]:
         """Return what readers get from queue offset *begin* on."""
-        found: list[bytes] = []
+        return list(self.read(name, begin).values())
+
+    def read(self, name: str, begin: int = 0) -> dict[int, bytes]:
+        """Return what readers get, by queue offset, from *begin* on; they go on behind what is lost."""
+        found: dict[int, bytes] = {}
         while True:
-            got = self.brokers[name].store.get(TOPIC, 0, begin + len(found), 32, 1 << 20)
-            if not got.count:
+            got = self.brokers[name].store.get(TOPIC, 0, begin, 32, 1 << 20)
+            found |= {record.queue_offset: record.body for part in got.parts for record in decode_records(part)}
+            if got.next_begin_offset <= begin:
                 return found
-            found += [record.body for part in got.parts for record in decode_records(part)]
+            begin = got.next_begin_offset
 
 
 @asynccontextmanager

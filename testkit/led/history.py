@@ -75,8 +75,7 @@ class Judge:
         self.read: dict[int, bytes] = {}
         self.masters: dict[int, str] = {}
         self.stopping = False
-        self._seen: dict[str, bytes] = {}
-        self._seen_count: dict[str, int] = {}
+        self._seen: dict[str, tuple[int, bytes]] = {}
         self._epoch = 0
         self._all_must_ack = "allAckInSyncStateSet" in group.keys
         self._copies = int(group.keys.get("inSyncReplicas", "0"))
@@ -151,16 +150,16 @@ class Judge:
             self._epoch = max(self._epoch, facts.master_epoch)
 
     def _read(self, name: str, *, whole: bool) -> None:
-        begin = max(self._seen_count.get(name, 0) - 1, 0)
-        bodies = self.group.bodies(name, begin)
-        if whole or (begin and bodies[:1] != [self._seen[name]]):
-            begin, bodies = 0, self.group.bodies(name)
-        for offset, body in enumerate(bodies, begin):
+        last, body = self._seen.get(name, (0, b""))
+        found = self.group.read(name, last)
+        if whole or (last and found.get(last) != body):
+            found = self.group.read(name)
+        for offset, body in found.items():
             first = self.read.setdefault(offset, body)
             if first != body and self._all_must_ack:
                 self.violation(f"{name} gives {body!r} at offset {offset}, where {first!r} was read before")
             self.read[offset] = body
-        self._seen_count[name], self._seen[name] = begin + len(bodies), bodies[-1] if bodies else b""
+        self._seen[name] = max(found.items(), default=(0, b""))
 
 
 async def inject(group: LedGroup, fault: str, source: random.Random) -> None:
@@ -224,16 +223,25 @@ async def lose_two_masters(group: LedGroup, first: str, source: random.Random) -
 
 
 async def power_of_the_last(group: LedGroup, last: str, source: random.Random) -> None:
-    """Kill all but *last*, let it take messages alone, and take its power away: what it acknowledged is nowhere else."""
+    """Kill all but *last*, let it take messages alone, and take its power away: what it acknowledged is nowhere else.
+
+    Or one of the others copies it again before, and cannot be elected: the controllers do not hear of it.
+    """
     others = [each for each in BROKERS if each != last]
     for each in others:
         await group.kill(each)
     with trio.move_on_after(NEXT_SECONDS):
         await until(lambda: group.members() == [last], 2 * NEXT_SECONDS)
     await trio.sleep(source.uniform(0.1, 1.0))
+    copying = others.pop() if source.random() < 0.5 else None
+    if copying is not None:
+        group.cluster.partition([copying], CONTROLLERS)
+        await group.start_broker(copying)
+        await trio.sleep(source.uniform(0.1, 2.0))
     await group.kill(last, power=True)
     await group.start_broker(last)
     await trio.sleep(source.uniform(0.1, 3.0))
+    group.cluster.heal()
     for each in others:
         await group.start_broker(each)
 

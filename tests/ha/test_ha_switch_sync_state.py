@@ -137,6 +137,8 @@ def test_what_is_copied_is_with_enough_of_whichever_set_the_controller_has(
     assert offset == 0 or all(having(members, offset) >= copies for members in sets)
     everywhere = copied_by_all(state, followers, 100)
     assert everywhere == 0 or all(having(members, everywhere) == len(members) for members in sets)
+    on_disk = copied_by_all(state, followers, 30)
+    assert on_disk == (min(everywhere, 30) if any(members == {1} for members in sets) else everywhere)
 
 
 @pytest.mark.parametrize(
