@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+import trio
 from test_broker_led_replication import ALL, open_group
 
+from understudy.broker.role import Role
 from understudy.testkit.led.group import BROKERS, led_group
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
@@ -31,6 +33,24 @@ def test_what_a_lone_master_acknowledged_survives_its_loss_of_power() -> None:
             await group.start_broker(name)
             assert await group.ready(1) == name
             await until(lambda: group.bodies(name) == sent, 10)
+
+    run_seed(scenario, 1)
+
+
+def test_the_controllers_hear_that_a_master_is_alone_when_its_disk_has_what_it_acknowledged() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, {**ALL, **LAZY}) as group:
+            name = await group.ready(3)
+            await group.create_topic(name)
+            assert await group.send(name, b"with others") == 0
+            group.cluster.host(name).disk.sync_seconds = 0.5
+            store = group.brokers[name].store
+            assert store.flushed_offset < store.max_physical_offset
+            for other in set(BROKERS) - {name}:
+                await group.kill(other)
+            assert store.flushed_offset < store.max_physical_offset
+            await until(lambda: group.members() == [name], 10, 0.001)
+            assert store.flushed_offset == store.max_physical_offset
 
     run_seed(scenario, 1)
 
@@ -63,5 +83,58 @@ def test_a_master_whose_last_slave_leaves_has_everything_on_its_disk_at_once() -
                 await group.stop(number)
             await until(lambda: group.members == {1}, 10)
             await until(lambda: master.store.flushed_offset == master.store.max_physical_offset, 0.1)
+
+    run_seed(scenario, 1)
+
+
+def test_a_lone_masters_readers_see_what_each_sync_has_though_there_is_more_by_then() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, {**ALL, **LAZY}) as group, trio.open_nursery() as nursery:
+            master = await group.elect(1)
+            for number in (2, 3):
+                await group.stop(number)
+            await until(lambda: group.members == {1}, 10)
+            group.cluster.host("c1").disk.sync_seconds = 1.2
+            for each in range(60):
+                nursery.start_soon(group.send, master, b"%d" % each)
+                await trio.sleep(0.1)
+            assert len(group.bodies(master)) > 20
+
+    run_seed(scenario, 1)
+
+
+def test_a_lone_master_that_flushes_each_message_says_that_its_disk_is_late() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, {**ALL, "flushDiskType": "SYNC_FLUSH"}) as group:
+            master = await group.elect(1)
+            for number in (2, 3):
+                await group.stop(number)
+            await until(lambda: group.members == {1}, 10)
+            group.cluster.host("c1").disk.sync_seconds = 7.0
+            assert await group.send(master, b"late") == 10  # FLUSH_DISK_TIMEOUT
+
+    run_seed(scenario, 1)
+
+
+@pytest.mark.covers("R232")
+def test_a_master_relies_on_its_disk_while_the_only_other_copy_cannot_be_elected() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, {**ALL, **LAZY}) as group:
+            master = await group.elect(1)
+            for number in (2, 3):
+                await group.stop(number)
+            await until(lambda: group.members == {1}, 10)
+            # given a slave that copies all, and controllers that do not take it into the set
+            group.master = 0
+            back = await group.start(2)
+            await back.change_role(Role("SLAVE", 2, group.epoch, "elected another"))
+            group.let_follow(2, master)
+            keeper = group.part(1)._keeper
+            assert keeper is not None
+            await until(lambda: 2 in keeper.state.everybody, 10)
+            assert keeper.state.accepted == {1}
+            for each in range(10):
+                assert await group.send(master, b"%d" % each) == 0
+                assert master.store.flushed_offset == master.store.max_physical_offset
 
     run_seed(scenario, 1)
