@@ -299,6 +299,33 @@ def test_a_master_that_every_name_server_has_dropped_takes_over_what_its_slave_w
     run(scenario)
 
 
+@pytest.mark.parametrize("compatible", ["true", "false"])
+def test_a_name_server_that_does_not_say_who_is_there_is_registered_with_over_the_connection_it_has(
+    compatible: str,
+) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, {"compatibleWithOldNameSrv": compatible}) as ring:
+            master, server = ring.broker("g0", 0), ring.cluster.host("n1").name_server
+            assert server is not None
+            for code in (RequestCode.GET_BROKER_MEMBER_GROUP, RequestCode.GET_ROUTEINFO_BY_TOPIC):
+                server._server.register(code, lambda connection, command: None)
+            registers, before = server._server.handler(RequestCode.REGISTER_BROKER), trio.current_time()
+            assert registers is not None
+            taken: list[float] = []
+
+            def register(connection: Connection, command: Command) -> object:
+                if (command.ext or {}).get("brokerAddr") == master.identity.address:
+                    taken.append(trio.current_time())
+                return registers(connection, command)
+
+            server._server.register(RequestCode.REGISTER_BROKER, register)  # type: ignore[arg-type]
+            master.registration.trigger()
+            await until(lambda: bool(taken), 10)
+            assert taken[0] - before < 4
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("cut_seconds", [5, 40])
 def test_a_dropped_master_waits_one_timeout_for_a_slave_that_it_cannot_reach(cut_seconds: int) -> None:
     async def scenario(source: random.Random) -> None:
