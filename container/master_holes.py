@@ -5,6 +5,10 @@ pre-online asks its slaves first (:mod:`understudy.container.preonline.holes`). 
 the only one of its set that is there, or that has no slave that would act for it, serves at once; what it lacks is
 asked for as soon as a slave is there. Nothing that comes in meanwhile is touched: a hole lies before it.
 
+Until its slaves were asked, it gives none of them what stands behind the first hole: a slave whose log ends before it
+would copy what only stands in for lost messages, and keep that, while another one has them. That takes milliseconds
+where slaves answer, and :data:`PATIENCE_SECONDS` at most.
+
 The reference cuts its log in recovery, and with it what slaves have of it.
 """
 
@@ -22,7 +26,12 @@ from understudy.runtime.signal import Signal
 log = get_logger("container.holes")
 
 LOOK_SECONDS = 5.0
-"""Longest time until a slave is asked that has registered since it was seen to copy."""
+"""Longest time until a slave is asked that has registered since it was seen to copy; it doubles while none can help."""
+LONGEST_LOOK_SECONDS = 600.0
+"""A look compares everything behind the hole, so one that is there for good is not looked at all the time."""
+SETTLE_SECONDS = 1.0
+"""How long slaves are waited for that may connect, before those are given the log that have nothing to give."""
+PATIENCE_SECONDS = 5.0
 
 
 class MasterHoles:
@@ -36,19 +45,32 @@ class MasterHoles:
         self._broker = broker
         self._clock = broker.world.clock
         self._told: dict[Member, str] = {}
+        self._withheld = True
 
     async def run(self) -> None:
         """Ask every slave that name servers show, again and again, until nothing is missing."""
         slaves, changed, handled = self._broker.replication.slaves_changed, Signal(), 0
+        began, pause = self._clock.monotonic(), LOOK_SECONDS
         slaves.append(changed.set)
         try:
             while self._broker.store.hole is not None:
-                for member in await self._slaves():
-                    await self._ask(member)
-                with self._clock.move_on_after(LOOK_SECONDS):
+                answered = [await self._ask(member) for member in await self._slaves()]
+                self._give(answered.count(True), self._clock.monotonic() - began)
+                with self._clock.move_on_after(SETTLE_SECONDS if self._withheld else pause) as waiting:
                     handled = await changed.wait(handled)
+                if not self._withheld:
+                    pause = min(2 * pause, LONGEST_LOOK_SECONDS) if waiting.cancelled_caught else LOOK_SECONDS
         finally:
+            self._broker.replication.withhold(hole=False)
             slaves.remove(changed.set)
+
+    def _give(self, answered: int, seconds: float) -> None:
+        """Give slaves the log as it is, when so many have *answered* that none is left who may have what is missing."""
+        serving = self._broker.replication.master
+        all_asked = serving is None or answered >= serving.connection_count
+        if self._withheld and (seconds > PATIENCE_SECONDS or (all_asked and seconds >= SETTLE_SECONDS)):
+            self._withheld = False
+            self._broker.replication.withhold(hole=False)
 
     async def _slaves(self) -> list[Member]:
         identity = self._broker.identity
@@ -56,15 +78,16 @@ class MasterHoles:
         shown = {Member(*each) for view in views for each in view.items()}
         return sorted(each for each in shown if each.broker_id and each.address != identity.address)
 
-    async def _ask(self, member: Member) -> None:
-        store = self._broker.store
+    async def _ask(self, member: Member) -> bool:
+        """Ask *member*; return whether it answered."""
+        store, answered = self._broker.store, True
         hole, end = store.hole, store.max_physical_offset
         if hole is None or hole >= end:
-            return
+            return True
         try:
             why_not = await fill(self._broker, member, hole, end)
         except (RemotingError, RefusedError, MismatchError, ValueError, OSError) as error:
-            why_not = str(error)
+            why_not, answered = str(error), not isinstance(error, RemotingError)
         if not why_not:
             log.warning("the log has everything again", missing_from=hole, end=end, slave=member)
             await self._broker.history.believe_what_came_back()
@@ -76,3 +99,4 @@ class MasterHoles:
                 slave=member,
                 why=why_not,
             )
+        return answered

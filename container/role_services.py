@@ -70,7 +70,7 @@ class RoleServices:
         self.acting_since_ms: int | None = None
         cause = STARTED if broker.role.epoch == 0 else f"the role has changed: {broker.role}"
         broker.presence.began(cause)
-        broker.replication.withhold(hole=broker.presence.isolated)
+        broker.replication.withhold(hole=True)  # until slaves were asked for what is missing
 
     def services(self) -> Mapping[Service, Run]:
         """Return what runs those services that only the host knows."""
