@@ -8,7 +8,7 @@ Source: BrokerController.java, DefaultHAService.java, CommitLog.java.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.config import BrokerOptions
@@ -185,6 +185,10 @@ class Replication:
             self.slave.state_changed.append(self._slave_state_changed)
             self.slave.set_master(self._fixed_address())
         self.initial_offset = store.max_physical_offset
+
+    def copying(self) -> Collection[int] | None:
+        """Return the broker ids of the slaves whose logs are this one, as far as they go; ``None``: they tell no ids."""
+        return None
 
     @property
     def waits_for_disk(self) -> bool:

@@ -271,6 +271,10 @@ class SwitchReplication(Replication):
         """Return the persistent ids of the slaves that are connected to this master; on a slave nobody."""
         return self._keeper.followers if self._keeper is not None else ()
 
+    def copying(self) -> Collection[int]:
+        """Return the persistent ids of the slaves that have reported: what this master never had is cut off there."""
+        return self._keeper.copying if self._keeper is not None else ()
+
     def set_sync_state(self, members: frozenset[int], set_epoch: int) -> None:
         """Take the set that the controller has; without effect on a slave."""
         if self._keeper is not None:

@@ -32,6 +32,9 @@ LONGEST_LOOK_SECONDS = 600.0
 SETTLE_SECONDS = 1.0
 """How long slaves are waited for that may connect, before those are given the log that have nothing to give."""
 PATIENCE_SECONDS = 5.0
+LIVE_BYTES = 64 << 20
+"""So much behind a hole is entered again in a moment. Before more than that nothing is done beside the work: a master
+comes back, or another one is elected and this broker copies it."""
 
 
 class MasterHoles:
@@ -73,16 +76,22 @@ class MasterHoles:
             self._broker.replication.withhold(hole=False)
 
     async def _slaves(self) -> list[Member]:
-        identity = self._broker.identity
-        views = await self._broker.member_group.views()
+        broker = self._broker
+        views = await broker.member_group.views()
         shown = {Member(*each) for view in views for each in view.items()}
-        return sorted(each for each in shown if each.broker_id and each.address != identity.address)
+        slaves = sorted(each for each in shown if each.broker_id and each.address != broker.identity.address)
+        # Who was master may have what nobody else has, until it follows and that is cut off.
+        copying = broker.replication.copying()
+        return slaves if copying is None else [each for each in slaves if each.broker_id in copying]
 
     async def _ask(self, member: Member) -> bool:
         """Ask *member*; return whether it answered."""
         store, answered = self._broker.store, True
         hole, end = store.hole, store.max_physical_offset
         if hole is None or hole >= end:
+            return True
+        if end - hole > LIVE_BYTES:
+            self._tell(member, hole, f"{end - hole} bytes follow: it is asked when this broker comes back")
             return True
         try:
             why_not = await fill(self._broker, member, hole, end)
@@ -91,7 +100,13 @@ class MasterHoles:
         if not why_not:
             log.warning("the log has everything again", missing_from=hole, end=end, slave=member)
             await self._broker.history.believe_what_came_back()
-        elif self._told.get(member) != why_not:  # once, not at every look
+        else:
+            self._tell(member, hole, why_not)
+        return answered
+
+    def _tell(self, member: Member, hole: int, why_not: str) -> None:
+        """Say, once and not at every look, why *member* cannot help."""
+        if self._told.get(member) != why_not:
             self._told[member] = why_not
             log.warning(
                 "messages are missing in the log, and this slave cannot give them",
@@ -99,4 +114,3 @@ class MasterHoles:
                 slave=member,
                 why=why_not,
             )
-        return answered

@@ -23,12 +23,15 @@ from understudy.store.damage import SMALLEST_VOID_BYTES, write_void_record
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher, sync_files
 from understudy.store.integrity import Integrity
-from understudy.store.walk import VOID_TOPIC, RecordHead, Walk
+from understudy.store.walk import VOID_TOPIC, RecordHead, Walk, is_blank
 
 #: Written last of a span: at least what a record needs to be taken for one.
 _HEAD_BYTES = 128
 #: So much of the log is dispatched before others get their turn.
 _DISPATCH_BYTES = 1 << 20
+#: So much is entered again in a moment, and not left half done for a stop.
+_SHORT_BYTES = 64 << 20
+_MENDED = "lost messages have come back and are entered into queues and index"
 
 
 class Repair:
@@ -36,6 +39,9 @@ class Repair:
 
     Args:
         start: physical offset of the first hole, where a record or a hole begins.
+
+    Attributes:
+        compared_bytes: so many were found to be the same outside of void spans.
     """
 
     def __init__(
@@ -50,6 +56,8 @@ class Repair:
         self._spans: deque[tuple[int, int]] = deque()
         self._head = bytearray()
         self._changed = False
+        self._wrote = False
+        self.compared_bytes = 0
 
     def differs_at(self, physical_offset: int, data: bytes | memoryview) -> int | None:
         """Return the first byte of ours outside of void spans that is not as in *data*; ``None`` when all are."""
@@ -64,6 +72,7 @@ class Repair:
                 found = self._difference(at, view[at - physical_offset : first - physical_offset])
                 if found is not None:
                     return found
+                self.compared_bytes += first - at
             at = max(at, min(after, end))
         return None
 
@@ -86,6 +95,9 @@ class Repair:
     async def finish(self, end: int) -> None:
         """Enter what came back into queues and index, make all of it durable, and note what is still missing.
 
+        Without effect when nothing came back. No message is taken meanwhile: it would be entered twice, or in a batch
+        queue that is as far back as the hole.
+
         Args:
             end: bytes came up to here (physical offset).
 
@@ -94,6 +106,18 @@ class Repair:
         """
         core = self._core
         await self._end_span(end)
+        if not self._wrote and self._is_lost(self._start):
+            return
+        core.refusals.add(_MENDED)
+        try:
+            # A log that is cut off in the middle of this is entered again at the next start only.
+            with trio.CancelScope(shield=core.dispatched - self._start <= _SHORT_BYTES):
+                await self._enter_again()
+        finally:
+            core.refusals.discard(_MENDED)
+
+    async def _enter_again(self) -> None:
+        core = self._core
         # Index and batch queues are in the order of the log and are written again from here on. No mark may name them.
         core.marks.forget()
         core.index.cut(self._start, core.last_store_ms)
@@ -107,9 +131,21 @@ class Repair:
         if not await self._flusher.make_durable():
             raise OSError("the repaired log, its queues and its index could not be made durable")
         self._integrity.forget_from(self._start)
+        if self._is_lost(self._start):  # damage at the end of a file is an unused end, which no walk takes for a hole
+            holes.append(self._start)
         core.set_hole(min(holes, default=None))
 
     # Inside
+
+    def _is_lost(self, physical: int) -> bool:
+        """Whether what stands at *physical* stands in for something that is lost."""
+        segment = self._core.segments.find(physical)
+        if segment is None:
+            return False
+        head = next(iter(self._records(physical)), None)
+        if head is None or head.physical_offset != physical or _is_void(head):
+            return True
+        return is_blank(self._core.segments.view(segment), physical - segment.start)
 
     def _walk_to(self, limit: int) -> None:
         """Find the void spans that begin before *limit*; an incomplete record at the end of the log is none."""
@@ -127,6 +163,8 @@ class Repair:
             if after >= limit:
                 return
         if self._walked < end:
+            if self._core.segments.find(self._walked) is None:
+                raise ValueError(f"the file of {self._walked} was deleted meanwhile")
             self._spans.append((self._walked, end))
             self._walked = end
 
@@ -200,7 +238,7 @@ class Repair:
                 # Bytes that never reached the disk may have no space there; a write through the mapping needs it.
                 core.disk.allocate(segment.path, at, size)
                 view[at : at + size] = data[:size]
-                self._changed = True
+                self._changed = self._wrote = True
             physical += size
             data = data[size:]
 

@@ -10,9 +10,11 @@ The reference cuts its log in recovery, and the slaves are longer than it for ev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from understudy.broker.broker import Broker
+from understudy.broker.log_history import history_of
 from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.handshake import Member
 from understudy.ha.continuity import MismatchError
@@ -73,18 +75,25 @@ async def fill(broker: Broker, member: Member, hole: int, end: int) -> str:
         OSError: our disk refused.
     """
     store = broker.store
-    _, theirs, _ = await read_log(broker, member, end)
-    end = min(end, theirs)
+    _, theirs, told = await read_log(broker, member, end)
+    parting = _parting(broker, told)
+    end = min(end, theirs) if parting is None else int(min(end, theirs, parting))
     if end <= hole:
-        return f"its log ends at {theirs}"
-    look, position = Look(hole, end, store.repair(hole).differs_at), hole
+        return f"its log ends at {theirs}" if theirs <= hole else f"its log is another one from {parting} on"
+    compared = store.repair(hole)
+    look, position = Look(hole, end, compared.differs_at), hole
     found: str | None = None
     while found is None:
         part, _, _ = await read_log(broker, member, position)
-        found = look.take(Transfer(position, part))
+        try:
+            found = look.take(Transfer(position, part))
+        except ValueError as error:  # a file grew too old meanwhile
+            return str(error)
         position += len(part)
     if found:
         return found
+    if parting is None and not compared.compared_bytes:
+        return f"its log ends at {theirs}, within what is missing, and nothing shows that it is of this log"
     log.warning("writing what is missing from the first hole of the log on", hole=hole, end=end, slave=member.address)
     filling = HoleFilling(hole, end, store.repair(hole))
     while filling.position < end and not filling.why_not:
@@ -92,6 +101,23 @@ async def fill(broker: Broker, member: Member, hole: int, end: int) -> str:
         await filling.take([Transfer(filling.position, part)])
     left = "" if store.hole is None else f"its log ends at {theirs}, or lacks them, too"
     return filling.why_not or left
+
+
+def _parting(broker: Broker, told: Mapping[str, str]) -> float | None:
+    """Return from where on (bytes) the log of a member is another one, by what it *told*; ``None``: nothing tells.
+
+    In a group that controllers lead whoever follows has had its log cut there, and nobody else is asked.
+
+    Raises:
+        RefusedError: it cannot be understood.
+    """
+    if broker.led is not None:
+        return math.inf
+    try:
+        parting = broker.history.value.parting(history_of(told))
+    except ValueError as error:
+        raise RefusedError(str(error)) from None
+    return None if parting is None else parting.at
 
 
 async def read_log(broker: Broker, member: Member, offset: int) -> tuple[memoryview, int, Mapping[str, str]]:

@@ -116,6 +116,11 @@ class SyncStateKeeper:
         """The persistent ids of the connected slaves."""
         return self._followers.keys()
 
+    @property
+    def copying(self) -> Collection[int]:
+        """The persistent ids of the slaves that have reported where their logs end."""
+        return {broker_id for broker_id, follower in self._followers.items() if follower.acknowledged >= 0}
+
     def copied(self, copies: int) -> int:
         """Return the offset in bytes before which *copies* replicas have everything; :data:`EVERYBODY` for all."""
         end = self._store.max_physical_offset
