@@ -66,6 +66,11 @@ def test_messages_of_batch_queues_that_come_meanwhile_follow_those_that_were_the
 ) -> None:
     monkeypatch.setattr(repair, "_DISPATCH_BYTES", 8192)
 
+    async def others_work() -> None:
+        await trio.sleep(0.002)
+
+    monkeypatch.setattr(repair.trio.lowlevel, "checkpoint", others_work)
+
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source, **NOBODY_ACTS) as pair:
             fields = topic_fields("batches") | {
@@ -91,6 +96,7 @@ def test_messages_of_batch_queues_that_come_meanwhile_follow_those_that_were_the
                 number = 0
                 while pair.master.store.hole is not None:
                     body, number = b"new%d" % number, number + 1
+                    await trio.sleep(0.001)
                     if await send_raw(pair, pair.master, body, "", "batches") == 0:
                         sent.append(body)
                 assert sent
@@ -156,9 +162,13 @@ def test_a_slave_with_a_new_disk_gets_what_another_one_gives_back() -> None:
             await pair.cluster.kill("c2")
             pair.cluster.host("c2").disk.wipe()
             await pair.lose([pair.starts[1] + 2000])
-            # when both come at once, the one that has nothing and the one that has everything
+            # when the one that has nothing comes first, and soon the one that has everything
+            network = pair.cluster.network
+            network.partition({pair.cluster.address("c1")}, {pair.cluster.address("c3")})
             await pair.cluster.restart("c1")
             await pair.cluster.restart("c2")
+            await trio.sleep(0.5)
+            network.heal()
             await until(lambda: pair.master.store.hole is None, 30)
             await until(lambda: content(pair.slave) == content(pair.master) == whole, 30)
 
