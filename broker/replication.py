@@ -111,6 +111,8 @@ class Replication:
         slaves_changed: called after a slave came or went.
         follows: called with the end of a slave's log (bytes) when it is about to copy more of a master's.
         signed_slaves: of a broker that asks for signatures: whose log may be copied, where no list says it.
+        healing: awaited, where controllers lead, before a master is greeted, with a position in bytes where one sent
+            something in place of lost messages.
         cutting: awaited with a position in bytes before the log is cut there, as its new master never had the rest.
     """
 
@@ -134,6 +136,7 @@ class Replication:
         self.slaves_changed: list[Callable[[], None]] = []
         self.follows: list[Callable[[int], None]] = []
         self.cutting: list[Callable[[int], Awaitable[None]]] = []
+        self.healing: Callable[[int], Awaitable[None]] | None = None
         self.signed_slaves: SignedSlaves | None = None
 
     # --- lifetime ----------------------------------------------------------------------------------------------
@@ -187,7 +190,7 @@ class Replication:
         self.initial_offset = store.max_physical_offset
 
     def copying(self) -> Collection[int] | None:
-        """Return the broker ids of the slaves whose logs are this one, as far as they go; ``None``: they tell no ids."""
+        """Return the ids of the slaves whose logs are this one, as far as they go; ``None``: they do not tell them."""
         return None
 
     @property

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import trio
 
-from understudy.broker.absence import limit_ms
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
 from understudy.broker.role import Role
 from understudy.broker.storage import BrokerStartError
+from understudy.broker.switch_settings import KeyedSwitchSettings
 from understudy.ha.following import MasterFollower
 from understudy.ha.master import HaMaster
 from understudy.ha.settings import ReplicatedLog
@@ -45,26 +45,6 @@ class EpochRow(NamedTuple):
     epoch: int
     start_offset: int
     end_offset: int
-
-
-class KeyedSwitchSettings:
-    """The settings of controller mode as they stand in a broker's keys now."""
-
-    def __init__(self, options: BrokerOptions) -> None:
-        self._keys = options.store
-        self._broker_keys = options.broker
-
-    all_must_ack = property(lambda self: self._keys.all_ack_in_sync_state_set)
-    patience_s = property(lambda self: self._keys.ha_max_time_slave_not_catchup / 1000)
-    last_file_only = property(lambda self: self._keys.sync_from_last_file)
-    learner = property(lambda self: self._keys.async_learner)
-    copies = property(lambda self: self._keys.in_sync_replicas)
-
-    @property
-    def trust_s(self) -> float:
-        """How long the word of a controller holds, in seconds."""
-        keys = self._broker_keys
-        return limit_ms(keys.controller_heart_beat_timeout_mills, keys.broker_heartbeat_interval) / 1000
 
 
 class SwitchReplication(Replication):
@@ -196,7 +176,12 @@ class SwitchReplication(Replication):
         slave = SwitchSlave(self._world, store, self._parameters, self._epochs, self._switch, self.own_id)
         slave.confirm_changed.append(self._confirmed_by_master)
         slave.cutting = self.cutting
+        slave.healing = self._heal
         return slave
+
+    async def _heal(self, hole: int) -> None:
+        if self.healing is not None:
+            await self.healing(hole)
 
     @property
     def _log(self) -> MessageStore:
@@ -369,10 +354,7 @@ class SwitchReplication(Replication):
     async def durable_alone(self, members: frozenset[int]) -> bool:
         """Have the log durable before the controller hears that *members* are left, if that is this master alone.
 
-        What it acknowledged may be on no other disk, and until then others of its set would be elected.
-
-        Returns:
-            False: the disk refused, the controller must not be asked.
+        What it acknowledged may be on no other disk; until then others would be elected. False: the disk refused.
         """
         keeper = self._keeper
         if keeper is None or members != {self.own_id} or not self._switch.all_must_ack or keeper.is_durable:

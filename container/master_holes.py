@@ -100,6 +100,9 @@ class MasterHoles:
         if not why_not:
             log.warning("the log has everything again", missing_from=hole, end=end, slave=member)
             await self._broker.history.believe_what_came_back()
+            serving = self._broker.replication.master
+            if serving is not None:
+                serving.disconnect_from(hole)  # who comes again looks at what it was given in place of lost messages
         else:
             self._tell(member, hole, why_not)
         return answered
@@ -114,3 +117,16 @@ class MasterHoles:
                 slave=member,
                 why=why_not,
             )
+
+
+async def heal(broker: Broker, hole: int) -> None:
+    """Take from the master of a slave that controllers lead what it sent something in place of, at *hole* (bytes)."""
+    address = broker.replication.master_address
+    if address is None:
+        return
+    master = Member(0, address)
+    try:
+        why_not = await fill(broker, master, hole, broker.store.max_physical_offset)
+    except (RemotingError, RefusedError, MismatchError, ValueError, OSError) as error:
+        why_not = str(error)
+    log.info("asked for messages that the master had lost", missing_from=hole, master=master, why_not=why_not)

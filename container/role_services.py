@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.absence import STARTED
@@ -22,6 +23,7 @@ from understudy.container import silence
 from understudy.container.acting import Situation, acts, services
 from understudy.container.failover_modules import import_for_failover
 from understudy.container.log_topics import LogTopics
+from understudy.container.lost_bytes import fill_holes, heal
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import load_table
@@ -71,6 +73,7 @@ class RoleServices:
         cause = STARTED if broker.role.epoch == 0 else f"the role has changed: {broker.role}"
         broker.presence.began(cause)
         broker.replication.withhold(hole=True)  # until slaves were asked for what is missing
+        broker.replication.healing = partial(heal, broker)
 
     def services(self) -> Mapping[Service, Run]:
         """Return what runs those services that only the host knows."""
@@ -79,7 +82,7 @@ class RoleServices:
             Service.PRE_ONLINE: self._go_online,
             Service.LATE_TAKE_OVER: self._take_over_late,
             Service.LOG_TOPICS: self._find_topics,
-            Service.MASTER_HOLES: self._fill_holes,
+            Service.MASTER_HOLES: partial(fill_holes, self._broker),
             Service.TRANSACTIONS: self._run_transactions,
         }
 
@@ -229,11 +232,6 @@ class RoleServices:
         """Return whether other slaves may know what those told them that acted, and this one does not."""
         others = (situation.members or {}).keys() - {situation.broker_id}
         return bool(others) and not self._broker.slave_sync.current
-
-    async def _fill_holes(self) -> None:
-        from understudy.container.master_holes import MasterHoles  # nearly no master needs it
-
-        await MasterHoles(self._broker).run()
 
     async def _find_topics(self) -> None:
         try:

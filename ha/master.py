@@ -9,14 +9,15 @@ import attrs
 import trio
 
 from understudy.ha import replicas, wire
+from understudy.ha.connected import ConnectedSlave
 from understudy.ha.conversation import HANDSHAKE_SECONDS, Conversation, PlainConversation
 from understudy.ha.flow import Flow
-from understudy.ha.hearing import Hearing, Unconfirmed, Voice
+from understudy.ha.hearing import Hearing
 from understudy.ha.replicas import Replica
 from understudy.ha.settings import HaParameters, ReplicatedLog
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, Listener, accept_loop
-from understudy.runtime.seats import Seat, Seats
+from understudy.runtime.seats import Seats
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
@@ -85,7 +86,7 @@ class HaMaster:
         self._settings = settings
         self._bind_to = (host, port)
         self._listener = listener
-        self._slaves: dict[int, _Slave] = {}
+        self._slaves: dict[int, ConnectedSlave] = {}
         self._seats = Seats(MOST_CONNECTIONS)
         self._left_at: dict[str, float] = {}  # hosts whose newest connection ended, and when
         self._next_number = 0
@@ -121,7 +122,7 @@ class HaMaster:
             for slave in self._slaves.values()
         ]
 
-    def _in_sync(self, slave: _Slave, end: int) -> bool:
+    def _in_sync(self, slave: ConnectedSlave, end: int) -> bool:
         told = slave.conversation.in_sync
         return end - slave.replica.acknowledged < self._settings.max_gap_bytes if told is None else told
 
@@ -194,6 +195,12 @@ class HaMaster:
         self._withheld_from = offset
         self._grown.set()
 
+    def disconnect_from(self, offset: int) -> None:
+        """Close connections over which bytes at *offset* were given, for other bytes stand there by now."""
+        for slave in list(self._slaves.values()):
+            if 0 <= slave.began_at <= offset < slave.next_offset:
+                slave.close()
+
     def _end(self) -> int:
         """Return up to where slaves may have the log now."""
         end = self._store.max_physical_offset
@@ -210,7 +217,9 @@ class HaMaster:
             return
         self._next_number += 1
         number = self._next_number
-        slave = self._slaves[number] = _Slave(*stream.peer[:2], Flow(self._world), self._converse(), seat)
+        slave = self._slaves[number] = ConnectedSlave(
+            stream.peer, Flow(self._world), self._converse(), seat, scope.cancel
+        )
         self._world.tell(log.info, "slave connected", peer=slave.address)
         self._tell(self.membership_changed)
         why = "stopped by this side"
@@ -232,12 +241,12 @@ class HaMaster:
             self._tell(self.membership_changed)
             await _close(stream)
 
-    def _left(self, slave: _Slave) -> None:
+    def _left(self, slave: ConnectedSlave) -> None:
         again = any(other.host == slave.host and other.replica.known for other in self._slaves.values())
         if slave.replica.known and not again:
             self._left_at[slave.host] = self._world.clock.monotonic()
 
-    async def _read(self, stream: ByteStream, slave: _Slave) -> str:
+    async def _read(self, stream: ByteStream, slave: ConnectedSlave) -> str:
         """Take reports until the connection must end; return why."""
         conversation, clock = slave.conversation, self._world.clock
         ends = clock.monotonic() + self._patience_s  # of this clock, which the scope's deadline need not be
@@ -268,7 +277,7 @@ class HaMaster:
     def _patience_s(self) -> float:
         return self._settings.housekeeping_ms / 1000
 
-    def _take(self, slave: _Slave, data: bytes | None) -> str:
+    def _take(self, slave: ConnectedSlave, data: bytes | None) -> str:
         """Take what a slave sent, ``None`` when the rest of a frame did not come; return why it is refused."""
         slave.heard_at = self._world.clock.monotonic()
         try:
@@ -292,7 +301,7 @@ class HaMaster:
             self._tell(self.acknowledged)
         return ""
 
-    def _begin(self, slave: _Slave) -> str:
+    def _begin(self, slave: ConnectedSlave) -> str:
         """Set where the transfer to *slave* begins; return why it cannot, or ``""``."""
         store, settings = self._store, self._settings
         start = replicas.transfer_start(
@@ -308,10 +317,10 @@ class HaMaster:
                 f"the slave needs the log from {start}, the first byte here is {first}: older files were deleted. Move "
                 "the slave's store away and let it copy the log again"
             )
-        slave.next_offset = start
+        slave.began_at = slave.next_offset = start
         return ""
 
-    async def _write(self, stream: ByteStream, slave: _Slave) -> None:
+    async def _write(self, stream: ByteStream, slave: ConnectedSlave) -> None:
         clock, settings = self._world.clock, self._settings
         await slave.started.wait()
         last_write = clock.monotonic()
@@ -339,7 +348,7 @@ class HaMaster:
             with clock.move_on_after(due - clock.monotonic()):
                 await self._grown.wait()
 
-    def _next_frames(self, slave: _Slave) -> tuple[list[bytes | memoryview], int]:
+    def _next_frames(self, slave: ConnectedSlave) -> tuple[list[bytes | memoryview], int]:
         """Return the frames that may be sent now as buffers, and how many bytes of log they hold."""
         parts: list[bytes | memoryview] = []
         size, allowed = 0, slave.flow.allowance(self._settings.bytes_per_second)
@@ -379,22 +388,3 @@ async def _send(stream: ByteStream, parts: list[bytes | memoryview]) -> None:
         first += 1
         if first == len(parts):
             return
-
-
-class _Slave:
-    def __init__(self, host: str, port: int, flow: Flow, conversation: Conversation, seat: Seat) -> None:
-        self.host = host
-        self.seat = seat
-        self.address = f"{host}:{port}"
-        self.flow = flow
-        self.conversation = conversation
-        self.replica = Replica()
-        self.next_offset = -1
-        self.started = trio.Event()
-        self.heard_at = -math.inf
-        self.unconfirmed = Unconfirmed()
-
-    @property
-    def voice(self) -> Voice:
-        """What is heard of it."""
-        return Voice(self.host, self.replica.known, self.heard_at, self.unconfirmed.since)

@@ -35,6 +35,10 @@ class HaSlave(MasterFollower[wire.Transfer]):
         """See :class:`~understudy.ha.following.MasterFollower`."""
         return self._store.hole is not None and self._store.hole != self._lacked
 
+    def _missing(self) -> int | None:
+        """Where the first hole is, or what the master sent in place of messages that it may have got back by now."""
+        return self._store.stand_in if self._store.hole is None else self._store.hole
+
     def _report_frame(self, offset: int) -> bytes:
         return wire.report(offset)
 
@@ -43,7 +47,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
 
     def _before_connecting(self, address: str) -> None:
         looked, self._looked = self._looked, None
-        self._step = next_step(self._store.hole, self._store.max_physical_offset, address, looked)
+        self._step = next_step(self._missing(), self._store.max_physical_offset, address, looked)
 
     @property
     def _asks_at_once(self) -> bool:
@@ -57,7 +61,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
     async def _look(self, stream: ByteStream, address: str) -> str:
         """See whether the master can fill the hole in our log; nothing is written. Return why the connection ended."""
         store = self._store
-        hole, end = store.hole, store.max_physical_offset
+        hole, end = self._missing(), store.max_physical_offset
         if hole is None:  # its file grew too old while the connection was made
             return _HOLE_GONE
         look = Look(hole, end, store.repair(hole).differs_at)
@@ -99,7 +103,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
         if step is Step.CONTINUE:
             store.drop_incomplete()  # the master may have lost the rest, and then goes on before it
         if step is Step.HEAL:
-            hole = store.hole
+            hole = self._missing()
             if hole is None:  # its file grew too old while the connection was made
                 return _HOLE_GONE
             healing = HoleFilling(hole, store.max_physical_offset, store.repair(hole))

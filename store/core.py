@@ -110,6 +110,8 @@ class StoreCore:
         self.kept_all = True
         #: Where the first damage lies that recovery made void; None when the log has all its messages.
         self.hole: int | None = None
+        #: Where the first record stands that stands in for lost ones and was copied, or found, since the store is open.
+        self.copied_void: int | None = None
         #: Records at this offset or after it were written or compared by this process.
         self.trusted_from = 0
         #: Which topics were deleted; their messages in the log count no more.

@@ -19,6 +19,7 @@ from understudy.store.walk import VOID_TOPIC
 
 log = get_logger("store.damage")
 
+NEAR_BYTES = 64 << 20
 _KEEP_BYTES = 8 << 20
 SMALLEST_VOID_BYTES = FIXED[8, 8].size + 4
 """A void record: its fixed part, and a topic of one letter."""
@@ -129,3 +130,15 @@ def _keep(core: StoreCore, physical: int, data: bytes) -> None:
     path = os.path.join(folder, f"{physical:020d}")
     write_durably(core.disk, path, data, keep_previous=False)
     log.info("kept the damaged bytes", path=path, bytes=len(data))
+
+
+def stand_in(core: StoreCore) -> int | None:
+    """Return where the first void record lies (bytes) that was copied, ``None`` for none that is near the end.
+
+    A master that sent it lacks what was there, too, or did so then. Only what came since the store is open is known,
+    and what :data:`NEAR_BYTES` follow: so much is compared to see whether a master has it by now.
+    """
+    found = core.copied_void
+    if found is None or core.log.end - found > NEAR_BYTES or core.segments.find(found) is None:
+        return None
+    return found

@@ -26,6 +26,7 @@ from understudy.store.compaction.reading import CompactedReading
 from understudy.store.compaction.service import Compaction
 from understudy.store.config import StoreConfig
 from understudy.store.core import Arrival, StoreCore
+from understudy.store.damage import stand_in
 from understudy.store.deletions import Deletion, LivingTopics
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
@@ -304,6 +305,11 @@ class MessageStore:
         hole = self._core.hole
         return None if hole is None or hole < self._core.segments.min_offset else hole
 
+    @property
+    def stand_in(self) -> int | None:
+        """Where a record lies (bytes), near the end, that a master sent in place of lost ones; see :func:`stand_in`."""
+        return stand_in(self._core)
+
     def intact_from(self) -> int:
         """Return a physical offset near the end of the log, behind which nothing was made void.
 
@@ -367,10 +373,8 @@ class MessageStore:
 
     def set_writable(self, writable: bool) -> None:
         """Refuse (False) or accept (True) appends, for a role change or a fence."""
-        if writable:
-            self._core.refusals.discard(_FENCED)
-        else:
-            self._core.refusals.add(_FENCED)
+        change = self._core.refusals.discard if writable else self._core.refusals.add
+        change(_FENCED)
 
     def change_settings(self, config: StoreConfig) -> None:
         """Have what *config* says in force where that is possible while the store is open (``config.LIVE``)."""

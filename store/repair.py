@@ -123,6 +123,7 @@ class Repair:
         core.index.cut(self._start, core.last_store_ms)
         for batch in core.batch_queues.by_key.values():
             batch.cut(self._start)
+        core.copied_void = None
         position, holes = self._start, list[int]()
         while position < core.dispatched:
             position = self._dispatch(position, min(position + _DISPATCH_BYTES, core.dispatched), holes)

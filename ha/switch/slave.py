@@ -60,6 +60,8 @@ class SwitchSlave(MasterFollower[Frame]):
     Attributes:
         confirm_changed: called with the confirm offset in bytes whenever the master says it.
         cutting: awaited with a position in bytes before the log is cut there.
+        healing: awaited, before a master is greeted, with a position in bytes where a master sent something in place of
+            lost messages, which it may have got back by now.
     """
 
     _store: CutLog
@@ -79,12 +81,15 @@ class SwitchSlave(MasterFollower[Frame]):
         self._own_id = own_id
         self.confirm_changed: list[Callable[[int], None]] = []
         self.cutting: list[Callable[[int], Awaitable[None]]] = []
+        self.healing: Callable[[int], Awaitable[None]] | None = None
 
     def _report_frame(self, offset: int) -> bytes:
         return frames.Report(offset).to_bytes()
 
     async def _exchange(self, stream: ByteStream, address: str) -> str:
         self._enter(HaState.HANDSHAKE)
+        if self.healing is not None and self._store.hole is None and self._store.stand_in is not None:
+            await self.healing(self._store.stand_in)
         line: Line[Frame] = Line(stream, frames.MasterFrameReader(), self._world.clock.monotonic())
         hello = SlaveHandshake(self._own_id, self._switch.last_file_only, self._switch.learner)
         await stream.send_all(hello.to_bytes())

@@ -152,7 +152,8 @@ def test_damage_up_to_the_end_of_a_file_stays_noted_while_nobody_has_what_was_th
     run(scenario)
 
 
-def test_a_slave_with_a_new_disk_gets_what_another_one_gives_back() -> None:
+@pytest.mark.parametrize("seconds", [0.5, 20], ids=["soon", "later"])
+def test_a_slave_with_a_new_disk_gets_what_another_one_gives_back(seconds: float) -> None:
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source, **NOBODY_ACTS) as pair:
             whole = content(pair.master)
@@ -162,12 +163,12 @@ def test_a_slave_with_a_new_disk_gets_what_another_one_gives_back() -> None:
             await pair.cluster.kill("c2")
             pair.cluster.host("c2").disk.wipe()
             await pair.lose([pair.starts[1] + 2000])
-            # when the one that has nothing comes first, and soon the one that has everything
+            # when the one that has nothing comes first, and then the one that has everything
             network = pair.cluster.network
             network.partition({pair.cluster.address("c1")}, {pair.cluster.address("c3")})
             await pair.cluster.restart("c1")
             await pair.cluster.restart("c2")
-            await trio.sleep(0.5)
+            await trio.sleep(seconds)
             network.heal()
             await until(lambda: pair.master.store.hole is None, 30)
             await until(lambda: content(pair.slave) == content(pair.master) == whole, 30)

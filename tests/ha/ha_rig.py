@@ -42,6 +42,7 @@ class Log:
         self.base = base
         self.data = bytearray(data)
         self.hole: int | None = None
+        self.stand_in: int | None = None
         self.missing: set[int] = set()
         self.grown: list[Callable[[], None]] = []
 

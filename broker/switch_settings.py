@@ -1,0 +1,26 @@
+"""The settings of a broker that a controller leads, as replication wants them."""
+
+from __future__ import annotations
+
+from understudy.broker.absence import limit_ms
+from understudy.broker.config import BrokerOptions
+
+
+class KeyedSwitchSettings:
+    """The settings of controller mode as they stand in a broker's keys now."""
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self._keys = options.store
+        self._broker_keys = options.broker
+
+    all_must_ack = property(lambda self: self._keys.all_ack_in_sync_state_set)
+    patience_s = property(lambda self: self._keys.ha_max_time_slave_not_catchup / 1000)
+    last_file_only = property(lambda self: self._keys.sync_from_last_file)
+    learner = property(lambda self: self._keys.async_learner)
+    copies = property(lambda self: self._keys.in_sync_replicas)
+
+    @property
+    def trust_s(self) -> float:
+        """How long the word of a controller holds, in seconds."""
+        keys = self._broker_keys
+        return limit_ms(keys.controller_heart_beat_timeout_mills, keys.broker_heartbeat_interval) / 1000

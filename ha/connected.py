@@ -1,0 +1,38 @@
+"""What a master keeps of one connection to a slave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import trio
+
+from understudy.ha.conversation import Conversation
+from understudy.ha.flow import Flow
+from understudy.ha.hearing import Unconfirmed, Voice
+from understudy.ha.replicas import Replica
+from understudy.runtime.seats import Seat
+
+
+class ConnectedSlave:
+    """One connection; *close* ends it."""
+
+    def __init__(
+        self, peer: tuple[str, int], flow: Flow, conversation: Conversation, seat: Seat, close: Callable[[], None]
+    ) -> None:
+        self.host = peer[0]
+        self.seat = seat
+        self.close = close
+        self.address = "{}:{}".format(*peer)
+        self.flow = flow
+        self.conversation = conversation
+        self.replica = Replica()
+        self.began_at = self.next_offset = -1
+        self.started = trio.Event()
+        self.heard_at = -math.inf
+        self.unconfirmed = Unconfirmed()
+
+    @property
+    def voice(self) -> Voice:
+        """What is heard of it."""
+        return Voice(self.host, self.replica.known, self.heard_at, self.unconfirmed.since)
