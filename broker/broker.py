@@ -268,6 +268,7 @@ class Broker:
         self.schedule = DeferredService(world.clock, levels, self.session.rules)
         levels.announce = self.schedule.arrived
         self.timing.target, self.timer.lacks = self.session.rules, self.role.is_slave
+        levels.lacks = self.role.is_slave
         self.pops = Pops(self)
         self.replication.cutting.append(self.pops.forget_from)
         self.arrivals.listen(names.SCHEDULE_TOPIC, levels.arrived)

@@ -44,6 +44,8 @@ class DelayLevels:
         levels_ms: as given.
         announce: called with a level and the time in milliseconds when its newest message is due.
         left_out: what an operator decided, by level and queue offset.
+        lacks: a slave's log may begin later than its master's. A level waits then for the master where messages before
+            the beginning are not delivered: the master would take it over as delivered that they were passed.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class DelayLevels:
         self._clocks = {level: delay.LevelClock() for level in range(1, len(self.levels_ms) + 1)}
         self.announce: Callable[[int, float], None] = lambda level, due_ms: None
         self.left_out = LeftOut()
+        self.lacks = False
 
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
@@ -90,13 +93,25 @@ class DelayLevels:
         low = self._store.min_queue_offset(names.SCHEDULE_TOPIC, queue)
         high = self._store.written_queue_offset(names.SCHEDULE_TOPIC, queue)
         known = self._progress.offsets.get(level)
-        if known is None:
+        if self._waits(level, known or 0):
+            log.warning(
+                "delayed messages are held back: this slave's log begins behind some that are not delivered, and its "
+                "master may have them",
+                level=level,
+                delivered_before=known or 0,
+                begins=low,
+            )
+        elif known is None:
             if high > 0:
                 self._progress.update(level, low)
         elif not low <= known <= high:
             fixed = low if known < low else high
             log.warning("progress of a delay level corrected", level=level, was=known, now=fixed)
             self._progress.update(level, fixed)
+
+    def _waits(self, level: int, position: int) -> bool:
+        """Whether the master may have messages of *level*, from *position* on, that this slave lacks."""
+        return self.lacks and position < self._store.min_queue_offset(names.SCHEDULE_TOPIC, delay.queue_of_level(level))
 
     def position(self, level: int) -> int:
         """Return the queue offset that is next in *level*."""
@@ -115,6 +130,8 @@ class DelayLevels:
 
     def read(self, level: int, position: int) -> Found:
         """Read the messages of *level* that are due, from queue offset *position* on, :data:`BATCH` at most."""
+        if self._waits(level, position):
+            return Found((), position, NEVER)
         items: list[Item] = []
         reading = _Reading(self._clock, self._clocks[level], delay.delay_of_level(self.levels_ms, level))
         queue, at, left_bytes = delay.queue_of_level(level), position, BATCH_BYTES

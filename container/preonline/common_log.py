@@ -20,9 +20,18 @@ from understudy.store.message_store import MessageStore
 
 async def end_of_log(broker: Broker, member: Member) -> int:
     """Return where the log of *member* ends (bytes). Raises ``RemotingError``, ``RefusedError``."""
+    return await _place(broker, member, "commitLogMaxOffset")
+
+
+async def beginning_of_log(broker: Broker, member: Member) -> int:
+    """Return where the log of *member* begins (bytes). Raises ``RemotingError``, ``RefusedError``."""
+    return await _place(broker, member, "commitLogMinOffset")
+
+
+async def _place(broker: Broker, member: Member, key: str) -> int:
     answer = await ask(broker, member, RequestCode.GET_BROKER_RUNTIME_INFO)
     table = read_object(answer.body).get("table")
-    text = str(table.get("commitLogMaxOffset", "0")) if isinstance(table, Mapping) else "0"
+    text = str(table.get(key, "0")) if isinstance(table, Mapping) else "0"
     return int(text) if text.isdecimal() else 0
 
 

@@ -23,14 +23,13 @@ from understudy.broker.log_history import LogHistory, history_of
 from understudy.broker.logged_batches import LoggedBatches
 from understudy.broker.lost_topics import rows_of_log
 from understudy.container.preonline.asking import RefusedError
-from understudy.container.preonline.common_log import end_of_log
+from understudy.container.preonline.common_log import beginning_of_log, end_of_log
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.holes import fill_holes, read_log
 from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, longest_first
 from understudy.ha.continuity import MismatchError
 from understudy.ha.following import HaState
 from understudy.ha.overlap import end_of
-from understudy.ha.replicas import transfer_start
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 
@@ -210,10 +209,9 @@ class _Giver:
                 return f"there was no time for more than {taken} of {end - begin} bytes" if self.more else ""
 
     async def _first(self, begin: int) -> int:
-        """Return where an empty slave begins: where its master would have let it begin."""
-        broker = self._broker
-        _, end, answer = await read_log(broker, self._member, await end_of_log(broker, self._member))
-        first = answer.get("minOffset", "")
-        store = broker.options.store
-        file_bytes, whole = store.mapped_file_size_commit_log, store.ha_transfer_whole_log
-        return transfer_start(0, int(first) if first.isdecimal() else begin, end, file_bytes, whole_log=whole)
+        """Return where an empty slave begins: where the other log does.
+
+        Its master would give it the last file alone where ``haTransferWholeLog`` is false. But it will act instead of
+        one that has more, and nobody would read, or deliver, what it left out.
+        """
+        return max(await beginning_of_log(self._broker, self._member), begin)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from container_ring import Ring, run
+from container_ring import Ring, records, run
 
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
@@ -71,5 +71,35 @@ def test_consumers_of_what_an_acting_slave_lacks_wait_and_get_it_from_the_master
                     await cluster.restart("c1")
                     wanted = {0: 4, 1: 2}[queue_id]
                     await until(lambda: received.count(b"first") >= wanted, 60)
+
+    run(scenario)
+
+
+def test_delayed_messages_that_an_acting_slave_lacks_are_delivered_by_the_master() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            await cluster.start_name_server("n1")
+            await cluster.start_container("c1", [{**KEYS, "brokerId": "0", "brokerRole": "ASYNC_MASTER"}])
+            await until(lambda: not cluster.brokers("c1")["g"].registration.isolated, 60)
+            async with open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer:
+                # given a master whose first file holds a delayed message, its last file another one of that level
+                await producer.send(Message(TOPIC, b"delayed", {"DELAY": "5"}))
+                for _ in range(5):
+                    await producer.send(Message(TOPIC, BIG))
+                await producer.send(Message(TOPIC, b"delayed", {"DELAY": "5"}))
+                await cluster.start_container("c2", [{**KEYS, "brokerId": "1", "brokerRole": "SLAVE"}])
+                slave = cluster.brokers("c2")["g"]
+                await until(lambda: slave.slave_sync.synced and slave.store.max_physical_offset > 0, 20)
+                assert slave.store.min_physical_offset > 0
+                # when the slave acts while both fall due
+                await cluster.kill("c1")
+                await until(lambda: "schedule" in slave.services.running(), 20)
+                await trio.sleep(70)
+                # then it passes none
+                assert slave.schedule_progress.offsets.get(5, 0) == 0
+                await cluster.restart("c1")
+                await until(lambda: cluster.brokers("c1")["g"].schedule_progress.offsets.get(5) == 2, 60)
+                found = [record.body for record in records(cluster.brokers("c1")["g"])]
+                assert found.count(b"delayed") == 2
 
     run(scenario)

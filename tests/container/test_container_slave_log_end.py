@@ -66,6 +66,35 @@ def test_it_has_what_the_other_one_has_when_it_acts(wiped: bool) -> None:
     run(scenario)
 
 
+def test_delayed_messages_are_delivered_though_a_master_would_give_a_new_disk_its_last_file_only() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, slaves=2, haTransferWholeLog="false") as group:
+            # given delayed messages in several files, and a slave with a new disk that comes back while another one acts
+            await copied(group, 1, 2)
+            await group.cluster.kill("c2")
+            await group.send(3, b"delayed", {"DELAY": "7"})
+            await group.send(20, bytes(1_000))
+            await group.send(2, b"delayed later", {"DELAY": "7"})
+            await copied(group, 2)
+            whole = content(group.master)
+            await trio.sleep(4)
+            await group.cluster.kill("c1")
+            await until(lambda: acts(group.slave(2)), 30)
+            group.cluster.host("c2").disk.wipe()
+            await group.cluster.restart("c2")
+            # when it acts, and its master comes back
+            await until(lambda: acts(group.slave(1)), 60)
+            assert content(group.slave(1)) == whole
+            await trio.sleep(5)
+            await group.cluster.restart("c1")
+            await group.online()
+            # then all fall due
+            await trio.sleep(200)
+            assert sum(body.startswith(b"delayed") for body in bodies(group.master)) == 5
+
+    run(scenario)
+
+
 def test_what_was_popped_and_acknowledged_of_messages_that_it_lacked_does_not_go_out_again() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_group(source, slaves=2) as group:
