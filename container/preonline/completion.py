@@ -13,6 +13,7 @@ In the reference it acts with what it has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import attrs
@@ -148,7 +149,11 @@ async def _settle(broker: Broker, theirs: LogHistory) -> None:
         if not await store.flush():
             raise OSError("what came from a slave could not be made durable")
         if broker.role.is_slave:  # it takes the tables of who gave the log
-            await broker.history.continued_by(theirs)
+            parting = broker.history.value.parting(theirs)
+            if parting is None or parting.at == math.inf or parting.at <= store.max_physical_offset:
+                # What was further than this log ever was is lost with the end of its master's: others are there now.
+                await broker.history.cut_by(theirs, "who gave the log never had it, or has lost it")
+                await broker.history.continued_by(theirs)
             return
         rows = rows_of_log(store.queues(), broker.topics.rows, LoggedBatches(store))
         broker.topics.take(rows, None, delete=False, overwrite=False)

@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 import trio
 from container_ring import run
-from test_container_lost_end import Group, bodies, content, copied, open_group
+from test_container_lost_end import Group, bodies, content, copied, fail, open_group
 
 from understudy.broker.broker import Broker
 from understudy.container.preonline import completion, service
 from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.handshake import Member
+from understudy.mqclient.message import Message
 from understudy.mqclient.pop import ack, pop
 from understudy.mqclient.popped import PopRequest
+from understudy.mqclient.producer import open_producer
+from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.subscription import subscription
+from understudy.remoting.client import open_client
 from understudy.testkit.waiting import until
 
 TOPIC = "orders"
@@ -69,7 +73,7 @@ def test_it_has_what_the_other_one_has_when_it_acts(wiped: bool) -> None:
 def test_delayed_messages_are_delivered_though_a_master_would_give_a_new_disk_its_last_file_only() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_group(source, slaves=2, haTransferWholeLog="false") as group:
-            # given delayed messages in several files, and a slave with a new disk that comes back while another one acts
+            # given delayed messages in several files, and a slave that comes back with a new disk
             await copied(group, 1, 2)
             await group.cluster.kill("c2")
             await group.send(3, b"delayed", {"DELAY": "7"})
@@ -121,6 +125,45 @@ def test_what_was_popped_and_acknowledged_of_messages_that_it_lacked_does_not_go
             await trio.sleep(1)  # name servers know who stands for the master
             await group.producer.session.renew_route(TOPIC)
             assert await pop(group.producer.session, wanted) == []
+
+    run(scenario)
+
+
+def test_what_was_read_of_messages_that_its_master_lost_does_not_count_for_those_in_their_place() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, slaves=2) as group:
+            await copied(group, 1, 2)
+            queue = MessageQueue(TOPIC, "g", 0)
+            base = group.master.store.max_queue_offset(TOPIC, 0)
+            # given a slave that was told of more than it had copied when it went away
+            group.slave(1).groups.get("readers")
+            group.slave(1).offsets.commit("readers", TOPIC, 0, base + 12)
+            await group.slave(1).persistence.save_all()
+            await group.cluster.kill("c2")
+            await group.cluster.kill("c3")
+            # and a master that has lost that since, and goes on with other messages, of which some are read
+            await group.send(4, b"lost")
+            await fail(group)
+            await group.cluster.restart("c1")
+            await group.online()
+            async with open_producer(group.cluster.client_world("w"), group.cluster.name_servers, "w") as producer:
+                for number in range(20):
+                    await producer.send(Message(TOPIC, b"new %d" % number), queue=queue)
+            await group.cluster.restart("c3")
+            await copied(group, 2)
+            await trio.sleep(4)
+            await group.cluster.kill("c1")
+            await until(lambda: acts(group.slave(2)), 40)
+            async with open_client(group.cluster.client_world("r")) as group.client:
+                await group.commit(group.slave(2), base + 7)
+            # when it acts
+            await group.cluster.restart("c2")
+            assert group.slave(1).offsets.query("readers", TOPIC, 0) == base + 12
+            await until(lambda: acts(group.slave(1)), 90)
+            # then it goes on where the group is
+            assert content(group.slave(1)) == content(group.slave(2))
+            assert group.slave(1).history.value == group.slave(2).history.value
+            assert group.slave(1).offsets.query("readers", TOPIC, 0) == base + 7
 
     run(scenario)
 
