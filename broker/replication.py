@@ -342,6 +342,12 @@ class Replication:
             for callback in self.master_changed:
                 callback()
 
+    def hang_up(self) -> None:
+        """Forget a master that nobody shows and that gives nothing, and end the connection to it: it may be dead."""
+        self.lose_master()
+        if self.slave is not None:
+            self.slave.hang_up()
+
     # --- a master and its slaves -------------------------------------------------------------------------------
 
     def copies_needed(self) -> int | None:

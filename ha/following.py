@@ -174,6 +174,11 @@ class MasterFollower(ABC, Generic[Frame]):
         self._refusals = 0
         self._master_changed.set()
 
+    def hang_up(self) -> None:
+        """End the connection that stands, if there is one: its master gives nothing on it."""
+        if self._connection_scope is not None:
+            self._connection_scope.cancel()
+
     def progress(self) -> SlaveProgress:
         """Return what an operator wants to know."""
         _, _, before = self._turn(0)

@@ -46,7 +46,7 @@ class Completion:
         taken_bytes: how many bytes of the log came back.
         why_not: why what it has beyond them did not, ``""`` when there is nothing more.
         silent: it does not answer, or cannot be understood; it may be asked again.
-        more: there was no time for all that it has.
+        more: there was no time for all that it has, or a master may give it.
     """
 
     member: Member
@@ -74,8 +74,7 @@ async def complete_log(broker: Broker, member: Member, others: Sequence[Member],
         OSError: our disk refused; what came before stays.
     """
     store = broker.store
-    lacks_nothing = _copies(broker) if broker.role.is_slave else not broker.history.open
-    if lacks_nothing:
+    if not (broker.role.is_slave or broker.history.open):
         return []
     reaches, found = list[Reach](), list[Completion]()
     for each in (member, *others):
@@ -84,10 +83,29 @@ async def complete_log(broker: Broker, member: Member, others: Sequence[Member],
         except (RemotingError, RefusedError, ValueError) as error:
             log.debug("it does not say where its log ends", slave=each, why=error)
             found.append(Completion(each, 0, str(error), silent=True))
-    for reach in longest_first(store.max_physical_offset, reaches):
+    longer = longest_first(store.max_physical_offset, reaches)
+    if longer and _copies(broker):
+        return [*found, await _wait_for_master(broker, longer[0], until)]
+    for reach in longer:
         if reach.end > store.max_physical_offset:
             found.append(await _ask(broker, reach, until))
     return found
+
+
+async def _wait_for_master(broker: Broker, reach: Reach, until: float) -> Completion:
+    """Let the master give what is missing, which no name server shows now; end a connection on which nothing comes.
+
+    Its machine may have died without a word, or be there and in reach of us alone. One that has just said that it comes
+    back may itself have to wait before it gives anything.
+    """
+    store, clock, replication = broker.store, broker.world.clock, broker.replication
+    begin = store.max_physical_offset
+    await clock.sleep(max(until - clock.monotonic(), 0))
+    returns = replication.awaits and replication.successor is None
+    if store.max_physical_offset == begin and _copies(broker) and not returns:
+        log.warning("the master that this slave is connected to gives nothing, and no name server shows it")
+        replication.hang_up()
+    return Completion(reach.member, 0, "the master gives it", more=True)
 
 
 async def _ask(broker: Broker, reach: Reach, until: float) -> Completion:
@@ -103,7 +121,7 @@ async def _ask(broker: Broker, reach: Reach, until: float) -> Completion:
     if end > begin:
         tell = log.info if giver.more else log.warning
         tell("the end of the log came from a slave", slave=reach.member, begin=begin, end=end, its_end=reach.end)
-    if why_not and not silent and not (broker.role.is_slave and (giver.more or _copies(broker))):
+    if why_not and not silent and not (broker.role.is_slave and giver.more):
         log.error(
             "this broker's log ends before that of a slave, which cannot give what is missing",
             slave=reach.member,
@@ -166,7 +184,7 @@ class _Giver:
 
     Attributes:
         history: of its log.
-        more: there was no time for all.
+        more: there was no time for all, or a master has begun to give it.
     """
 
     def __init__(self, broker: Broker, member: Member) -> None:
@@ -203,6 +221,7 @@ class _Giver:
             if why_not or not part:
                 return why_not
             if _copies(broker) or store.max_physical_offset != own_end:
+                self.more = True
                 return "the master gives it"
             for frame in lost.take(part):
                 store.append_raw(frame.offset, frame.body)
