@@ -35,14 +35,17 @@ class RawLog:
     def read(self, connection: Connection, command: Command) -> Command:
         """Return the bytes from ``offset`` on, at most to the end of their file, none from the end on.
 
-        The header says where the log begins and ends, and which history it has.
+        Where messages are missing in the log, it gives what stands before them. The header says where the log begins
+        and ends, and which history it has.
         """
         offset, store = required_int(command, "offset"), self._store
-        if store.hole is not None:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, f"messages are missing in this log from {store.hole} on")
+        hole = store.hole
+        if hole is not None and offset >= hole:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"messages are missing in this log from {hole} on")
         first, end = max(store.min_physical_offset, 0), store.max_physical_offset
         if offset < first:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"offset {offset} is before this log, from {first} on")
-        body = bytes(store.slice(offset, MOST_BYTES)) if offset < end else b""
+        most = MOST_BYTES if hole is None else min(MOST_BYTES, hole - offset)
+        body = bytes(store.slice(offset, most)) if offset < end else b""
         ext = {"minOffset": str(first), "maxOffset": str(end), LOG_HISTORY: self._history.value.to_text()}
         return response(command, ext=ext, body=body)

@@ -8,7 +8,7 @@ start asks for the rest. The reference goes on without: its slaves are longer th
 A slave may have been away while its master died. It will act in the place of the slave that does until now, and there
 is no master to copy from: without the rest nobody would find what was stored meanwhile, and what was popped of it would
 go out again. That one acts until the rest has come, so there is no hurry; a master that comes gives the log as always.
-In the reference it acts with what it has.
+Where the rest cannot come, that one goes on acting. In the reference it acts with what it has.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.common_log import beginning_of_log, end_of_log
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.holes import fill_holes, read_log
-from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, longest_first
+from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, goes_on_ours, longest_first
 from understudy.ha.continuity import MismatchError
 from understudy.ha.following import HaState
 from understudy.ha.overlap import end_of
@@ -47,6 +47,7 @@ class Completion:
         why_not: why what it has beyond them did not, ``""`` when there is nothing more.
         silent: it does not answer, or cannot be understood; it may be asked again.
         more: there was no time for all that it has, or a master may give it.
+        behind: what is left cannot come, though it continues our log: it serves better than this slave.
     """
 
     member: Member
@@ -54,9 +55,12 @@ class Completion:
     why_not: str = ""
     silent: bool = False
     more: bool = False
+    behind: bool = False
 
 
-async def complete_log(broker: Broker, member: Member, others: Sequence[Member], until: float) -> list[Completion]:
+async def complete_log(
+    broker: Broker, member: Member, others: Sequence[Member], until: float, looked: set[tuple[Member, int]]
+) -> list[Completion]:
     """Take the end of the log of *broker* as far as slaves have it; without effect when nothing can be missing.
 
     Of those that do not answer, one does not keep another one from giving, for time is short.
@@ -66,12 +70,13 @@ async def complete_log(broker: Broker, member: Member, others: Sequence[Member],
         member: a slave whose turn it is.
         others: slaves whose turn comes later; who has most is asked first, if it answers.
         until: monotonic seconds when it goes on with what it has.
+        looked: who was asked to fill which hole of our log (bytes); to be kept for as long as this return lasts.
 
     Returns:
         What came of each slave that has more, or is silent.
 
     Raises:
-        OSError: our disk refused; what came before stays.
+        OSError: the disk of a master refused; what came before stays.
     """
     store = broker.store
     if not (broker.role.is_slave or broker.history.open):
@@ -88,7 +93,7 @@ async def complete_log(broker: Broker, member: Member, others: Sequence[Member],
         return [*found, await _wait_for_master(broker, longer[0], until)]
     for reach in longer:
         if reach.end > store.max_physical_offset:
-            found.append(await _ask(broker, reach, until))
+            found.append(await _ask(broker, reach, until, looked))
     return found
 
 
@@ -108,28 +113,29 @@ async def _wait_for_master(broker: Broker, reach: Reach, until: float) -> Comple
     return Completion(reach.member, 0, "the master gives it", more=True)
 
 
-async def _ask(broker: Broker, reach: Reach, until: float) -> Completion:
+async def _ask(broker: Broker, reach: Reach, until: float, looked: set[tuple[Member, int]]) -> Completion:
     """Take back what one slave has beyond our log."""
     store, begin, silent = broker.store, broker.store.max_physical_offset, False
-    giver = _Giver(broker, reach.member)
+    is_slave, giver = broker.role.is_slave, _Giver(broker, reach.member)
     try:
-        await fill_holes(broker, reach.member)
+        hole = store.hole
+        if hole is not None and (reach.member, hole) not in looked:  # it reads everything behind the hole
+            await fill_holes(broker, reach.member)
+            looked.add((reach.member, hole))
         why_not = await _take(broker, giver, until)
     except (RemotingError, ValueError) as error:
         why_not, silent = str(error), True
+    except OSError as error:
+        if not is_slave:
+            raise
+        why_not = f"this slave's disk refused: {error}"
     end = store.max_physical_offset
     if end > begin:
         tell = log.info if giver.more else log.warning
         tell("the end of the log came from a slave", slave=reach.member, begin=begin, end=end, its_end=reach.end)
-    if why_not and not silent and not (broker.role.is_slave and giver.more):
-        log.error(
-            "this broker's log ends before that of a slave, which cannot give what is missing",
-            slave=reach.member,
-            own_end=end,
-            slave_end=reach.end,
-            why=why_not,
-        )
-    return Completion(reach.member, end - begin, why_not, silent, giver.more)
+    left = bool(why_not) and not silent and reach.end > end
+    behind = is_slave and left and not giver.more and await giver.goes_on_ours()
+    return Completion(reach.member, end - begin, why_not, silent, giver.more, behind)
 
 
 async def _take(broker: Broker, giver: _Giver, until: float) -> str:
@@ -140,7 +146,10 @@ async def _take(broker: Broker, giver: _Giver, until: float) -> str:
     try:
         try:
             return await giver.give(until)
-        except (RefusedError, MismatchError) as error:
+        except RefusedError as error:
+            return str(error)
+        except MismatchError as error:
+            giver.mismatched = True
             return str(error)
         finally:
             if not (_copies(broker) or (giver.more and broker.role.is_slave)):
@@ -185,6 +194,7 @@ class _Giver:
     Attributes:
         history: of its log.
         more: there was no time for all, or a master has begun to give it.
+        mismatched: it has other bytes where our log ends.
     """
 
     def __init__(self, broker: Broker, member: Member) -> None:
@@ -192,6 +202,7 @@ class _Giver:
         self._member = member
         self.history = LogHistory()
         self.more = False
+        self.mismatched = False
 
     async def give(self, until: float) -> str:
         """Append what it has beyond the log of the broker; return why something is left.
@@ -200,7 +211,7 @@ class _Giver:
             until: monotonic seconds after which no more is asked for.
         """
         broker, store, begin = self._broker, self._broker.store, self._broker.store.max_physical_offset
-        empty = store.min_physical_offset in (-1, begin)
+        empty = self._empty
         intact_from = 0 if store.hole is None else store.intact_from()
         overlap = None if empty else end_of(store, broker.options.store.mapped_file_size_commit_log, intact_from)
         if overlap is None and not empty:
@@ -231,6 +242,23 @@ class _Giver:
                 self.more = lost.position < end
                 taken = lost.position - begin
                 return f"there was no time for more than {taken} of {end - begin} bytes" if self.more else ""
+
+    @property
+    def _empty(self) -> bool:
+        store = self._broker.store
+        return store.min_physical_offset in (-1, store.max_physical_offset)
+
+    async def goes_on_ours(self) -> bool:
+        """Return whether its log is ours continued, as far as histories tell; also when it has given nothing."""
+        broker = self._broker
+        if not self.history.lives:
+            try:
+                first = await beginning_of_log(broker, self._member)
+                self.history = history_of((await read_log(broker, self._member, first))[2])
+            except (RemotingError, RefusedError, ValueError) as error:
+                log.debug("it does not say whose log it has", slave=self._member, why=error)
+                return False
+        return goes_on_ours(broker.history.value, self.history, empty=self._empty, mismatched=self.mismatched)
 
     async def _first(self, begin: int) -> int:
         """Return where an empty slave begins: where the other log does.

@@ -70,6 +70,7 @@ class State:
         own_id, own_address: this broker.
         former: the members that this broker remembers, without itself.
         lone: it is known that there were no others.
+        patience: for how many seconds a slave that name servers show is asked without any success.
         patient_until: monotonic seconds after which a slave that name servers show is left out when it fails.
         alone_at: the same for a remembered slave that no name server shows.
         phase: what to do next.
@@ -91,6 +92,7 @@ class State:
     own_address: str
     former: tuple[Member, ...] = ()
     lone: bool = False
+    patience: float = math.inf
     patient_until: float = math.inf
     alone_at: float = 0.0
     phase: Phase = Phase.ASK_MEMBERS
@@ -138,7 +140,14 @@ class Done:
 
 @attrs.frozen
 class Unfinished:
-    """There is more of the log to take; meanwhile a master may have come."""
+    """There is more of the log to take than what came; meanwhile a master may have come."""
+
+
+@attrs.frozen
+class Behind:
+    """The slave that acts has more of the same log and cannot give it: it serves better; why, for people."""
+
+    why: str
 
 
 @attrs.frozen
@@ -153,7 +162,7 @@ class Finish:
     """An operator wants the broker online now."""
 
 
-Event = Members | Done | Unfinished | Failed | Finish
+Event = Members | Done | Unfinished | Behind | Failed | Finish
 
 
 def begin(
@@ -191,6 +200,7 @@ def begin(
         former=others,
         lone=lone,
         outdated=outdated,
+        patience=longest,
         patient_until=now + longest,
         alone_at=now + min(timeout_seconds, longest),
     )
@@ -202,6 +212,8 @@ def step(state: State, event: Event, now: float) -> State:
         return _finish(state)
     if state.phase is Phase.PAUSE:
         return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=(), shown=(), finished=())
+    if isinstance(event, Behind):  # for as long as it is shown, and no master is; then this one must do
+        return attrs.evolve(state, phase=Phase.PAUSE, tries=state.tries + 1, trouble=event.why)
     if isinstance(event, Failed):
         return _failed(state, event.why, now)
     if isinstance(event, Members):
@@ -209,7 +221,9 @@ def step(state: State, event: Event, now: float) -> State:
     if state.phase is Phase.LEARN:
         return _next_slave(state)
     if isinstance(event, Unfinished):
-        return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=())
+        # Taking the log may last longer than patience does: it counts from what came last.
+        patient_until = max(state.patient_until, now + state.patience)
+        return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=(), patient_until=patient_until)
     if state.phase is Phase.COMPLETE_LOG:
         return attrs.evolve(state, phase=Phase.ANNOUNCE)
     if state.phase is Phase.ANNOUNCE:

@@ -9,8 +9,8 @@ logs must have a life in common, and the slave must not have slept through a lat
 Of several slaves the one that has most is asked first. What another one has beyond follows if it goes on in the same
 way.
 
-A slave that was away while its master died takes what it lacks in the same way. One that has nothing begins as it would
-at its master.
+A slave that was away while its master died takes what it lacks in the same way. One that has nothing begins where the
+other one's log does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def doubt(own: LogHistory, own_end: int, theirs: LogHistory, *, compared: bool, 
         own_end: where it ends (bytes).
         theirs: history of the slave's log.
         compared: bytes before *own_end* will be compared; they tell more than histories about what is before it.
-        begins: the broker is a slave and has nothing: without a history it is new.
+        begins: the broker is a slave and has nothing: without a history it is new, and where it knows of no life that
+            the other one does not, it may begin anywhere.
     """
     parting = own.parting(theirs)
     if parting is None:
@@ -61,9 +62,24 @@ def doubt(own: LogHistory, own_end: int, theirs: LogHistory, *, compared: bool, 
         return "" if known else "nothing of this broker's log is left, and the slave's may be another one"
     if parting.own_goes_on and parting.at >= own_end:
         return f"this broker has had a life from {parting.at:.0f} on that the slave does not know"
-    if not compared and parting.at < own_end:
+    if not compared and parting.at < own_end and not (begins and not parting.own_goes_on):
         return f"its log is another one from {parting.at:.0f} on"
     return ""
+
+
+def goes_on_ours(own: LogHistory, theirs: LogHistory, *, empty: bool, mismatched: bool) -> bool:
+    """Return whether the log of a slave, longer than a broker's, is that one continued, as far as histories tell.
+
+    Args:
+        own: history of the broker's log.
+        theirs: history of the slave's log.
+        empty: the broker has nothing.
+        mismatched: bytes before the end of the broker's log are others: it goes on from an earlier place, or nowhere.
+    """
+    parting = own.parting(theirs)
+    if parting is None:
+        return empty and not own.lives
+    return not parting.own_goes_on and (parting.other_goes_on or not mismatched)
 
 
 class LostEnd:

@@ -18,6 +18,7 @@ from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.common_log import end_of_log
 from understudy.container.preonline.completion import complete_log
 from understudy.container.preonline.handshake import (
+    Behind,
     Done,
     Event,
     Failed,
@@ -43,6 +44,8 @@ COPY_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
 LOOK_SECONDS = 2.0
 """How long a slave takes a log from another one before it looks again whether there is a master to copy."""
+LEARN_ROUNDS = 10
+"""How many times a slave is refused by the one that acts until it takes over again what that one knows."""
 REMIND_SECONDS = 2.0
 """How often a slave that waits for this broker is told so again: less than it waits after it was told last."""
 
@@ -66,6 +69,7 @@ class PreOnline:
         self.heard = False
         self._taken: dict[Member, TakenOver] = {}
         self._incomplete: dict[Member, str] = {}
+        self._looked: set[tuple[Member, int]] = set()
         self._began_ms = 0
         self._former: Sequence[Mapping[str, Any]] = ()
         self._steps = trio.CancelScope()
@@ -117,9 +121,9 @@ class PreOnline:
     def _next(self, event: Event) -> None:
         before = self.state
         self.state = handshake.step(before, event, self._clock.monotonic())
-        if isinstance(event, Failed | Finish):
+        if isinstance(event, Failed | Finish) or (isinstance(event, Behind) and before.trouble != event.why):
             log.warning(
-                "pre-online step failed" if isinstance(event, Failed) else "pre-online ended early",
+                "pre-online ended early" if isinstance(event, Finish) else "pre-online step failed",
                 broker=self._broker.identity.canonical_name,
                 step=before.phase.value,
                 member=before.target,
@@ -166,15 +170,19 @@ class PreOnline:
     async def _learn(self, members: tuple[Member, ...]) -> Event:
         """Take over what *members* know, who go on acting until they are told; each is asked again then.
 
-        Not from one whose log is longer, for what it says of the end must wait until the log is complete. Nor from one
-        that has handed out what it gives back: that is written into the log once, when it has stopped, for nobody could
-        take it out again that it was acknowledged, or has come back, since. Nobody must go on behind it until then.
+        A master takes nothing from one whose log is longer: what it says of the end must wait until the log is
+        complete. Nor is anything taken from one that has handed out what it gives back: that is written into the log
+        once, when it has stopped, for nobody could take it out again that it was acknowledged, or has come back, since.
+        Nobody must go on behind it until then.
         """
+        is_slave = self._broker.role.is_slave
         for member in members:
             try:
-                if await self._ahead_bytes(member) > 0:
+                if not is_slave and await self._ahead_bytes(member) > 0:
                     continue
                 merged = await compare(self._broker, member)
+                if is_slave and not any(each.changed for each in merged.values()):
+                    continue
                 if not await handed_out(self._broker, member):  # asked last: it tells of all that the offsets passed
                     await self._put(member, merged, 0)
             except (RemotingError, RefusedError, ValueError, OSError) as error:
@@ -195,12 +203,24 @@ class PreOnline:
         event: Event = Done()
         is_slave = self._broker.role.is_slave
         until = self._clock.monotonic() + LOOK_SECONDS if is_slave else self.state.patient_until
-        for each in await complete_log(self._broker, member, others, until):
+        for each in await complete_log(self._broker, member, others, until, self._looked):
+            if each.why_not and not (each.silent or each.more) and self._incomplete.get(each.member) != each.why_not:
+                log.error(
+                    "this broker's log ends before that of a slave, which cannot give what is missing",
+                    broker=self._broker.identity.canonical_name,
+                    own_end=self._broker.store.max_physical_offset,
+                    slave=each.member,
+                    why=each.why_not,
+                )
             self._incomplete[each.member] = each.why_not
-            if each.silent and each.member == member:
-                event = Failed(each.why_not)
-            elif each.more and is_slave:
+            if is_slave and (each.more or (each.silent and each.taken_bytes)):
                 event = Unfinished()
+            elif each.silent and each.member == member:
+                event = Failed(each.why_not)
+            elif each.behind and each.member == self.state.shown[0]:  # it acts; this slave would lose what it has
+                event = Behind(f"{each.member} acts and has more of the log: {each.why_not}")
+                if self.state.trouble != event.why or self.state.tries % LEARN_ROUNDS == 0:
+                    await self._learn((each.member,))  # it may be lost before this slave gets on
             if each.taken_bytes:
                 self._note(TakenOver(each.member.broker_id, each.member.address, 0, {}, each.taken_bytes), each.member)
                 await keep(self._broker, self._report(None))

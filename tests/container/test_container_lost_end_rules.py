@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from understudy.broker.log_history import Life, LogHistory
 from understudy.container.preonline.handshake import Member
-from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, longest_first
+from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, goes_on_ours, longest_first
 from understudy.ha.continuity import MismatchError
 from understudy.ha.overlap import Overlap
 
@@ -45,6 +45,41 @@ def test_histories_say_whose_bytes_may_follow(
     own: LogHistory, theirs: LogHistory, compared: bool, believed: bool
 ) -> None:
     assert (doubt(own, 100, theirs, compared=compared) == "") is believed
+
+
+@pytest.mark.parametrize(
+    ("own", "believed"),
+    [
+        (history(), True),
+        (history(a=0), True),  # the life that it does not know began before the place where it begins
+        (history(a=0, c=50), False),
+        (history(c=0), False),
+    ],
+)
+def test_a_slave_with_nothing_may_begin_anywhere_in_a_log_whose_lives_it_knows(own: LogHistory, believed: bool) -> None:
+    assert (doubt(own, 100, history(a=0, b=50), compared=False, begins=True) == "") is believed
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "empty", "mismatched", "goes_on"),
+    [
+        (history(a=0), history(a=0), False, False, True),
+        (history(a=0), history(a=0, b=50), False, False, True),
+        # ours has lost what its end was, and theirs has not
+        (history(a=0), history(a=0, b=50), False, True, True),
+        # bytes tell more than histories
+        (history(a=0), history(a=0), False, True, False),
+        (history(a=0, b=50), history(a=0), False, False, False),
+        # nothing is known
+        (history(a=0), history(), False, False, False),
+        (history(), history(a=0), False, False, False),
+        (history(), history(a=0), True, False, True),
+    ],
+)
+def test_whose_log_is_ours_continued(
+    own: LogHistory, theirs: LogHistory, empty: bool, mismatched: bool, goes_on: bool
+) -> None:
+    assert goes_on_ours(own, theirs, empty=empty, mismatched=mismatched) is goes_on
 
 
 @given(st.binary(min_size=20, max_size=60), st.integers(1, 20), st.integers(0, 10), st.lists(st.integers(1, 9)))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from understudy.broker.absence import Moment, gap_ms, limit_ms
 from understudy.broker.merge import Reason, StampedOffset, merge, stamped, within
 from understudy.container.preonline.handshake import (
+    Behind,
     Done,
     Event,
     Failed,
@@ -127,6 +128,32 @@ def test_a_slave_that_takes_a_long_log_looks_for_its_master_meanwhile() -> None:
     assert after(state, Unfinished(), members({0: "m:1", 2: "s2:1"})).phase is Phase.ASK_MASTER
 
 
+def test_a_slave_that_has_just_got_more_of_the_log_is_patient_however_long_that_took() -> None:
+    state = begin(Member(1, "s1:1"), (), lone=False, now=0.0, patience_seconds=60.0, timeout_seconds=10.0)
+    found = members({2: "s2:1"})
+    # given a slave that took parts of the log for longer than its patience
+    state = after(state, found, Unfinished(), now=70.0)
+    # when the one that gives does not answer once
+    state = after(state, found, Failed("timed out"), now=80.0)
+    # then it is asked again
+    assert (state.phase, state.given_up) == (Phase.PAUSE, ())
+    # as long as patience lasts
+    state = after(state, Done(), found, Failed("timed out"), now=131.0)
+    assert state.given_up == (Member(2, "s2:1"),)
+
+
+def test_a_slave_does_not_act_for_one_that_has_more_and_cannot_give_it() -> None:
+    state = begin(Member(1, "s1:1"), (), lone=False, now=0.0, patience_seconds=60.0, timeout_seconds=10.0)
+    found = members({2: "s2:1"})
+    for now in (0.0, 100.0, 200.0):
+        state = after(state, found, Behind("its log begins later"), now=now)
+        assert (state.phase, state.trouble, state.given_up) == (Phase.PAUSE, "its log begins later", ())
+        state = after(state, Done(), now=now)
+    # until that one is gone, or a master is there
+    assert after(state, members({})).phase is Phase.ONLINE
+    assert after(state, members({0: "m:1", 2: "s2:1"})).phase is Phase.ASK_MASTER
+
+
 def test_a_slave_that_is_outdated_asks_all_others_before_it_acts() -> None:
     state = begin(
         Member(1, "s1:1"), (), lone=False, now=0.0, patience_seconds=60.0, timeout_seconds=10.0, outdated=True
@@ -164,6 +191,7 @@ def test_a_slave_that_does_not_copy_in_time_is_asked_for_what_it_knows_all_the_s
 events = st.one_of(
     st.builds(Done),
     st.builds(Unfinished),
+    st.builds(Behind, st.just("its log begins later")),
     st.builds(Failed, st.just("why")),
     st.builds(
         Members,
