@@ -28,11 +28,20 @@ async def beginning_of_log(broker: Broker, member: Member) -> int:
     return await _place(broker, member, "commitLogMinOffset")
 
 
+async def is_active(broker: Broker, member: Member) -> bool:
+    """Return whether *member* acts for its master now. Raises ``RemotingError``, ``RefusedError``."""
+    return await _figure(broker, member, "brokerActive") == "true"
+
+
 async def _place(broker: Broker, member: Member, key: str) -> int:
+    text = await _figure(broker, member, key)
+    return int(text) if text.isdecimal() else 0
+
+
+async def _figure(broker: Broker, member: Member, key: str) -> str:
     answer = await ask(broker, member, RequestCode.GET_BROKER_RUNTIME_INFO)
     table = read_object(answer.body).get("table")
-    text = str(table.get(key, "0")) if isinstance(table, Mapping) else "0"
-    return int(text) if text.isdecimal() else 0
+    return str(table.get(key, "")) if isinstance(table, Mapping) else ""
 
 
 async def common_end(broker: Broker, member: Member) -> float:

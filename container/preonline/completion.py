@@ -36,6 +36,9 @@ from understudy.runtime.log import get_logger
 
 log = get_logger("container.preonline.completion")
 
+GIVE_SECONDS = 2.0
+"""A master that has more than its slave, and lives, gives some of it in this time."""
+
 
 @attrs.frozen
 class Completion:
@@ -90,22 +93,22 @@ async def complete_log(
             found.append(Completion(each, 0, str(error), silent=True))
     longer = longest_first(store.max_physical_offset, reaches)
     if longer and _copies(broker):
-        return [*found, await _wait_for_master(broker, longer[0], until)]
+        return [*found, await _wait_for_master(broker, longer[0])]
     for reach in longer:
         if reach.end > store.max_physical_offset:
             found.append(await _ask(broker, reach, until, looked))
     return found
 
 
-async def _wait_for_master(broker: Broker, reach: Reach, until: float) -> Completion:
+async def _wait_for_master(broker: Broker, reach: Reach) -> Completion:
     """Let the master give what is missing, which no name server shows now; end a connection on which nothing comes.
 
     Its machine may have died without a word, or be there and in reach of us alone. One that has just said that it comes
     back may itself have to wait before it gives anything.
     """
-    store, clock, replication = broker.store, broker.world.clock, broker.replication
+    store, replication = broker.store, broker.replication
     begin = store.max_physical_offset
-    await clock.sleep(max(until - clock.monotonic(), 0))
+    await broker.world.clock.sleep(GIVE_SECONDS)
     returns = replication.awaits and replication.successor is None
     if store.max_physical_offset == begin and _copies(broker) and not returns:
         log.warning("the master that this slave is connected to gives nothing, and no name server shows it")

@@ -213,6 +213,7 @@ def step(state: State, event: Event, now: float) -> State:
     if state.phase is Phase.PAUSE:
         return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=(), shown=(), finished=())
     if isinstance(event, Behind):  # for as long as it is shown, and no master is; then this one must do
+        state = attrs.evolve(state, patient_until=max(state.patient_until, now + state.patience))
         return attrs.evolve(state, phase=Phase.PAUSE, tries=state.tries + 1, trouble=event.why)
     if isinstance(event, Failed):
         return _failed(state, event.why, now)

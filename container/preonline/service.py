@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from understudy.broker.merge import Row, up_to_date, within
 from understudy.broker.replicated.table import Merged, ProgressTable
 from understudy.container.preonline import handshake
 from understudy.container.preonline.asking import RefusedError, ask
-from understudy.container.preonline.common_log import end_of_log
+from understudy.container.preonline.common_log import end_of_log, is_active
 from understudy.container.preonline.completion import complete_log
 from understudy.container.preonline.handshake import (
     Behind,
@@ -70,6 +71,7 @@ class PreOnline:
         self._taken: dict[Member, TakenOver] = {}
         self._incomplete: dict[Member, str] = {}
         self._looked: set[tuple[Member, int]] = set()
+        self._rests_since = math.inf
         self._began_ms = 0
         self._former: Sequence[Mapping[str, Any]] = ()
         self._steps = trio.CancelScope()
@@ -217,7 +219,7 @@ class PreOnline:
                 event = Unfinished()
             elif each.silent and each.member == member:
                 event = Failed(each.why_not)
-            elif each.behind and each.member == self.state.shown[0]:  # it acts; this slave would lose what it has
+            elif each.behind and each.member == self.state.shown[0] and await self._goes_on_acting(each.member):
                 event = Behind(f"{each.member} acts and has more of the log: {each.why_not}")
                 if self.state.trouble != event.why or self.state.tries % LEARN_ROUNDS == 0:
                     await self._learn((each.member,))  # it may be lost before this slave gets on
@@ -225,6 +227,18 @@ class PreOnline:
                 self._note(TakenOver(each.member.broker_id, each.member.address, 0, {}, each.taken_bytes), each.member)
                 await keep(self._broker, self._report(None))
         return event
+
+    async def _goes_on_acting(self, member: Member) -> bool:
+        """Return whether *member* acts, or may do so in a moment.
+
+        It may have to look at its group first. For longer it rests for a reason, and then somebody else must act.
+        """
+        now = self._clock.monotonic()
+        if await is_active(self._broker, member):
+            self._rests_since = math.inf
+        else:
+            self._rests_since = min(self._rests_since, now)
+        return now - self._rests_since < self._broker.options.broker.broker_not_active_timeout_millis / 1000
 
     def _note(self, taken: TakenOver, member: Member) -> None:
         before = self._taken.get(member)

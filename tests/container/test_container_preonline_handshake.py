@@ -149,6 +149,8 @@ def test_a_slave_does_not_act_for_one_that_has_more_and_cannot_give_it() -> None
         state = after(state, found, Behind("its log begins later"), now=now)
         assert (state.phase, state.trouble, state.given_up) == (Phase.PAUSE, "its log begins later", ())
         state = after(state, Done(), now=now)
+    # nor because that one does not answer once
+    assert after(state, found, Failed("timed out"), now=210.0).given_up == ()
     # until that one is gone, or a master is there
     assert after(state, members({})).phase is Phase.ONLINE
     assert after(state, members({0: "m:1", 2: "s2:1"})).phase is Phase.ASK_MASTER

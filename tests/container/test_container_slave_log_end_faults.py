@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import trio
 from container_ring import cut_between, run
-from test_container_lost_end import TOPIC, content, copied, open_group
+from test_container_lost_end import TOPIC, Group, content, copied, open_group
 from test_container_slave_log_end import acts, in_pieces, second_slave_acts
 
 from understudy.broker.admin.raw_log import RawLog
@@ -136,6 +136,37 @@ def test_a_slave_does_not_act_for_one_whose_log_begins_behind_its_own_end() -> N
     run(scenario)
 
 
+def test_a_slave_acts_where_the_one_that_has_more_does_not() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, slaves=2) as group:
+            whole = await second_slave_acts(group)
+            # given a slave that has lost messages out of the middle of its log, behind what the other one has
+            await group.cluster.kill("c3", power=True)
+            at = (group.durable + len(whole)) // 2
+            lose(group, "c3", "/data/g-2", at)
+            await group.cluster.restart("c3")
+            hole = group.slave(2).store.hole
+            assert hole is not None
+            assert group.durable < hole < len(whole)
+            await trio.sleep(12)
+            assert not acts(group.slave(2))
+            # when the other one comes back
+            await group.cluster.restart("c2")
+            await until(lambda: acts(group.slave(1)), 30)
+            # then it acts with what could be given
+            assert content(group.slave(1)) == whole[:hole]
+
+    run(scenario)
+
+
+def lose(group: Group, host: str, folder: str, at: int) -> None:
+    """Let a log that lies in its first file have lost bytes with the power."""
+    disk = group.cluster.host(host).disk
+    disk.damage(f"{folder}/commitlog/{0:020d}", lambda data: data[:at] + bytes(50) + data[at + 50 :])
+    if disk.exists(f"{folder}/recovery.mark"):
+        disk.remove(f"{folder}/recovery.mark")
+
+
 def test_what_stands_before_a_hole_is_given() -> None:
     log, hole = bytes(range(100)), 40
     store = SimpleNamespace(
@@ -163,11 +194,7 @@ def test_a_hole_is_looked_at_once_by_each_slave_that_may_fill_it(monkeypatch: py
         async with open_group(source, slaves=2) as group:
             whole = await second_slave_acts(group)
             # given a slave with a hole that nobody fills
-            disk, folder = group.cluster.host("c2").disk, "/data/g-1"
-            at = group.durable // 2
-            disk.damage(f"{folder}/commitlog/{0:020d}", lambda data: data[:at] + bytes(50) + data[at + 50 :])
-            if disk.exists(f"{folder}/recovery.mark"):
-                disk.remove(f"{folder}/recovery.mark")
+            lose(group, "c2", "/data/g-1", group.durable // 2)
             monkeypatch.setattr(completion, "fill_holes", fill)
             asked = in_pieces(monkeypatch, 1.0)
             await group.cluster.restart("c2")
