@@ -6,7 +6,8 @@ now. One that lost the end of its log with the power first takes it back from th
 no slave is left that was not asked it registers. A slave finds its master and begins to copy. Without a master it may
 be the one that acts from now on: then it takes what its log lacks from the slave that acted until now, tells that one,
 which stands back, and takes over what it knows better. If it has copied nothing since it came back, the one that acted
-may be gone, and have told the others alone: then it asks them all. Whoever finds nobody goes online at once.
+may be gone, and have told the others alone: then it asks them all. Where the slave that acts has more of the same log
+and cannot give it, that one goes on acting. Whoever finds nobody goes online at once.
 
 Who is alive is what **all** name servers show together, and whom this broker remembers of its former life. A name
 server that has just booted shows nobody, and is no proof of being alone: a remembered slave that no name server shows
