@@ -221,7 +221,8 @@ class PreOnline:
                 event = Failed(each.why_not)
             elif each.behind and each.member == self.state.shown[0] and await self._goes_on_acting(each.member):
                 event = Behind(f"{each.member} acts and has more of the log: {each.why_not}")
-                if self.state.trouble != event.why or self.state.tries % LEARN_ROUNDS == 0:
+                now_and_then = self.state.trouble != event.why or self.state.tries % LEARN_ROUNDS == 0
+                if now_and_then and self._broker.slave_sync.synced:
                     await self._learn((each.member,))  # it may be lost before this slave gets on
             if each.taken_bytes:
                 self._note(TakenOver(each.member.broker_id, each.member.address, 0, {}, each.taken_bytes), each.member)
