@@ -79,6 +79,9 @@ def test_consumers_get_each_message_of_a_batch_while_a_slave_acts_and_when_the_m
                 await trio.sleep(30)
                 await group.cluster.restart("c1")
                 await group.online(120)
+                server = group.cluster.host("n1").name_server
+                assert server is not None
+                await until(lambda: 0 in server.table.groups["g"].members, 10)  # it has registered: senders find it
                 # then the master goes on where the queues ended
                 assert before == queues(group.master)
                 sent |= await send(group, 300)
