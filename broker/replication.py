@@ -201,8 +201,7 @@ class Replication:
     def settings_changed(self) -> None:
         """Take what may change while a role lasts."""
         if self._store is not None:
-            is_slave = self._identity.role.is_slave
-            self._store.set_correct_offsets(not is_slave or self._options.store.offset_check_in_slave)
+            self._store.set_correct_offsets(not self._identity.role.is_slave or self._options.store.offset_check_in_slave)
 
     def withhold(self, *, hole: bool) -> None:
         """Give slaves nothing from the first *hole* of the log on, if it has one, or (False) everything.
