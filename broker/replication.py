@@ -201,7 +201,8 @@ class Replication:
     def settings_changed(self) -> None:
         """Take what may change while a role lasts."""
         if self._store is not None:
-            self._store.set_correct_offsets(not self._identity.role.is_slave or self._options.store.offset_check_in_slave)
+            keys, is_slave = self._options.store, self._identity.role.is_slave
+            self._store.set_correct_offsets(not is_slave or keys.offset_check_in_slave)
 
     def withhold(self, *, hole: bool) -> None:
         """Give slaves nothing from the first *hole* of the log on, if it has one, or (False) everything.
@@ -213,9 +214,8 @@ class Replication:
 
     def _slave_state_changed(self, state: HaState) -> None:
         if state is HaState.TRANSFER and self._store is not None:
-            end = self._store.max_physical_offset
             for callback in self.follows:
-                callback(end)
+                callback(self._store.max_physical_offset)
 
     def _admits(self, host: str) -> bool:
         """Return whether a slave at the IP address *host* may copy."""
