@@ -22,6 +22,7 @@ from understudy.ha.continuity import MismatchError
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
+from understudy.store.damage import MENDED_AT_ONCE_BYTES
 
 log = get_logger("container.holes")
 
@@ -32,9 +33,7 @@ LONGEST_LOOK_SECONDS = 600.0
 SETTLE_SECONDS = 1.0
 """How long slaves are waited for that may connect, before those are given the log that have nothing to give."""
 PATIENCE_SECONDS = 5.0
-LIVE_BYTES = 64 << 20
-"""So much behind a hole is entered again in a moment. Before more than that nothing is done beside the work: a master
-comes back, or another one is elected and this broker copies it."""
+"""How long slaves that do not answer keep others from getting the log as it is."""
 
 
 class MasterHoles:
@@ -90,7 +89,7 @@ class MasterHoles:
         hole, end = store.hole, store.max_physical_offset
         if hole is None or hole >= end:
             return True
-        if end - hole > LIVE_BYTES:
+        if end - hole > MENDED_AT_ONCE_BYTES:  # not beside the work: it comes back, or copies who is elected next
             self._tell(member, hole, f"{end - hole} bytes follow: it is asked when this broker comes back")
             return True
         try:

@@ -19,7 +19,8 @@ from understudy.store.walk import VOID_TOPIC
 
 log = get_logger("store.damage")
 
-NEAR_BYTES = 64 << 20
+MENDED_AT_ONCE_BYTES = 64 << 20
+"""So much of the log behind lost bytes is compared with another one, and entered again, in a moment."""
 _KEEP_BYTES = 8 << 20
 SMALLEST_VOID_BYTES = FIXED[8, 8].size + 4
 """A void record: its fixed part, and a topic of one letter."""
@@ -136,9 +137,9 @@ def stand_in(core: StoreCore) -> int | None:
     """Return where the first void record lies (bytes) that was copied, ``None`` for none that is near the end.
 
     A master that sent it lacks what was there, too, or did so then. Only what came since the store is open is known,
-    and what :data:`NEAR_BYTES` follow: so much is compared to see whether a master has it by now.
+    and what :data:`MENDED_AT_ONCE_BYTES` follow: somebody looks whether a master has it by now.
     """
     found = core.copied_void
-    if found is None or core.log.end - found > NEAR_BYTES or core.segments.find(found) is None:
+    if found is None or core.log.end - found > MENDED_AT_ONCE_BYTES or core.segments.find(found) is None:
         return None
     return found

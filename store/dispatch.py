@@ -23,7 +23,7 @@ from understudy.store.core import StoreCore
 from understudy.store.index_keys import index_hashes
 from understudy.store.properties_digest import KEYS, TAGS, TAILS, UNIQ_KEY, PropertiesDigest, shareable
 from understudy.store.status import UNKNOWN_TAGS
-from understudy.store.walk import VOID_TOPIC, RecordHead
+from understudy.store.walk import RecordHead, is_void
 
 DELAY = b"DELAY\x01"
 INNER_NUM, INNER_BASE = b"INNER_NUM\x01", b"INNER_BASE\x01"
@@ -95,7 +95,7 @@ class Dispatcher:
         core = self._core
         kind = head.sys_flag & FLAG_TRANSACTION_MASK
         if kind == FLAG_TRANSACTION_ROLLBACK:
-            if head.topic and VOID_TOPIC.startswith(head.topic) and core.copied_void is None:
+            if core.copied_void is None and is_void(head):
                 core.copied_void = head.physical_offset  # the first one, for records come in order
             return
         tags = find_property(head.properties, TAGS)

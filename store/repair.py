@@ -17,20 +17,17 @@ from functools import partial
 
 import trio
 
-from understudy.format.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
 from understudy.store.core import StoreCore
-from understudy.store.damage import SMALLEST_VOID_BYTES, write_void_record
+from understudy.store.damage import MENDED_AT_ONCE_BYTES, SMALLEST_VOID_BYTES, write_void_record
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher, sync_files
 from understudy.store.integrity import Integrity
-from understudy.store.walk import VOID_TOPIC, RecordHead, Walk, is_blank
+from understudy.store.walk import RecordHead, Walk, is_blank, is_void
 
 #: Written last of a span: at least what a record needs to be taken for one.
 _HEAD_BYTES = 128
 #: So much of the log is dispatched before others get their turn.
 _DISPATCH_BYTES = 1 << 20
-#: So much is entered again in a moment, and not left half done for a stop.
-_SHORT_BYTES = 64 << 20
 _MENDED = "lost messages have come back and are entered into queues and index"
 
 
@@ -111,7 +108,7 @@ class Repair:
         core.refusals.add(_MENDED)
         try:
             # A log that is cut off in the middle of this is entered again at the next start only.
-            with trio.CancelScope(shield=core.dispatched - self._start <= _SHORT_BYTES):
+            with trio.CancelScope(shield=core.dispatched - self._start <= MENDED_AT_ONCE_BYTES):
                 await self._enter_again()
         finally:
             core.refusals.discard(_MENDED)
@@ -144,7 +141,7 @@ class Repair:
         if segment is None:
             return False
         head = next(iter(self._records(physical)), None)
-        if head is None or head.physical_offset != physical or _is_void(head):
+        if head is None or head.physical_offset != physical or is_void(head):
             return True
         return is_blank(self._core.segments.view(segment), physical - segment.start)
 
@@ -158,7 +155,7 @@ class Repair:
             first, after = head.physical_offset, head.physical_offset + head.size_bytes
             if first > self._walked:
                 self._spans.append((self._walked, first))
-            if _is_void(head) or first == self._start or self._integrity.is_damaged(first):
+            if is_void(head) or first == self._start or self._integrity.is_damaged(first):
                 self._spans.append((first, after))
             self._walked = after
             if after >= limit:
@@ -258,7 +255,7 @@ class Repair:
         walk = Walk(self._core.segments, start)
         for head in walk:
             self._dispatcher.dispatch(head)
-            if _is_void(head):
+            if is_void(head):
                 holes.append(head.physical_offset)
             start = head.physical_offset + head.size_bytes
             if start >= limit:
@@ -273,11 +270,6 @@ def intact_from(core: StoreCore, start: int) -> int:
     """Return where the last void record behind *start*, the physical offset of a record, ends; *start* without one."""
     intact = start
     for head in Walk(core.segments, start):
-        if _is_void(head):
+        if is_void(head):
             intact = head.physical_offset + head.size_bytes
     return intact
-
-
-def _is_void(head: RecordHead) -> bool:
-    rolled_back = head.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_ROLLBACK
-    return rolled_back and VOID_TOPIC.startswith(head.topic)

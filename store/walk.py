@@ -18,7 +18,9 @@ from understudy.format.record import (
     BLANK_MAGIC,
     BODY_LENGTH_AT,
     CRC_MASK,
+    FLAG_TRANSACTION_MASK,
     FLAG_TRANSACTION_PREPARED,
+    FLAG_TRANSACTION_ROLLBACK,
     HEAD,
     MAGIC_V1,
     MAGIC_V2,
@@ -116,6 +118,12 @@ def _is_among_sealed(view: memoryview, before: int, at: int, end: int, base: int
             return True
         position += head.size_bytes
     return position == end and before >= 0 and is_sealed(view[before:at])
+
+
+def is_void(head: RecordHead) -> bool:
+    """Whether a record stands in for damage."""
+    rolled_back = head.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_ROLLBACK
+    return rolled_back and VOID_TOPIC.startswith(head.topic)
 
 
 def has_lost_pages(head: RecordHead, power_lost: bool) -> bool:

@@ -6,8 +6,9 @@ import random
 
 import pytest
 import trio
-from test_broker_led_replication import ALL, open_group
+from test_broker_led_replication import ALL, Group, open_group
 
+from understudy.broker.broker import Broker
 from understudy.broker.role import Role
 from understudy.testkit.led.group import BROKERS, led_group
 from understudy.testkit.sim.determinism import run_seed
@@ -15,6 +16,15 @@ from understudy.testkit.waiting import until
 
 LAZY = {"flushIntervalCommitLog": "60000", "flushCommitLogThoroughInterval": "60000"}
 """The log is made durable once a minute, unless somebody waits for it."""
+
+
+async def elected_alone(group: Group) -> Broker:
+    """Have broker 1 elected, and the others gone from its set."""
+    master = await group.elect(1)
+    for number in (2, 3):
+        await group.stop(number)
+    await until(lambda: group.members == {1}, 10)
+    return master
 
 
 @pytest.mark.covers("R232")
@@ -58,10 +68,7 @@ def test_the_controllers_hear_that_a_master_is_alone_when_its_disk_has_what_it_a
 def test_neither_answers_nor_readers_are_ahead_of_a_lone_masters_disk() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_group(source, {**ALL, **LAZY}) as group:
-            master = await group.elect(1)
-            for number in (2, 3):
-                await group.stop(number)
-            await until(lambda: group.members == {1}, 10)
+            master = await elected_alone(group)
             disk = group.cluster.host("c1").disk
             disk.sync_seconds = 5.0  # longer than a send waits for copies
             assert await group.send(master, b"written") == 12  # FLUSH_SLAVE_TIMEOUT: no other copy, not even on disk
@@ -90,10 +97,7 @@ def test_a_master_whose_last_slave_leaves_has_everything_on_its_disk_at_once() -
 def test_a_lone_masters_readers_see_what_each_sync_has_though_there_is_more_by_then() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_group(source, {**ALL, **LAZY}) as group, trio.open_nursery() as nursery:
-            master = await group.elect(1)
-            for number in (2, 3):
-                await group.stop(number)
-            await until(lambda: group.members == {1}, 10)
+            master = await elected_alone(group)
             group.cluster.host("c1").disk.sync_seconds = 1.2
             for each in range(60):
                 nursery.start_soon(group.send, master, b"%d" % each)
@@ -106,10 +110,7 @@ def test_a_lone_masters_readers_see_what_each_sync_has_though_there_is_more_by_t
 def test_a_lone_master_that_flushes_each_message_says_that_its_disk_is_late() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_group(source, {**ALL, "flushDiskType": "SYNC_FLUSH"}) as group:
-            master = await group.elect(1)
-            for number in (2, 3):
-                await group.stop(number)
-            await until(lambda: group.members == {1}, 10)
+            master = await elected_alone(group)
             group.cluster.host("c1").disk.sync_seconds = 7.0
             assert await group.send(master, b"late") == 10  # FLUSH_DISK_TIMEOUT
 
@@ -120,10 +121,7 @@ def test_a_lone_master_that_flushes_each_message_says_that_its_disk_is_late() ->
 def test_a_master_relies_on_its_disk_while_the_only_other_copy_cannot_be_elected() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_group(source, {**ALL, **LAZY}) as group:
-            master = await group.elect(1)
-            for number in (2, 3):
-                await group.stop(number)
-            await until(lambda: group.members == {1}, 10)
+            master = await elected_alone(group)
             # given a slave that copies all, and controllers that do not take it into the set
             group.master = 0
             back = await group.start(2)
