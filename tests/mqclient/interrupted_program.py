@@ -72,12 +72,17 @@ class TrioListener:
         context.delay_level = 1
         await self.pop(batch[0])
 
+    @trio.lowlevel.enable_ki_protection
+    async def _wait(self) -> None:
+        """Wait until somebody leaves: Ctrl-C comes at once, and must not hit the code that has just said *ready*."""
+        if not self._own:
+            say("ready")
+        await self.leaving.wait()
+
     async def pop(self, received: ReceivedMessage) -> None:
         if received.body == b"m0":
             self._waits.set()
-            if not self._own:
-                say("ready")
-            await self.leaving.wait()
+            await self._wait()
             await trio.sleep(0.05)
             say("finished m0")
             return
