@@ -14,8 +14,9 @@ from understudy.broker.pop.acting import ack_of
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.recovery import GroupQueue, newest_points, note_handed_out, points_from, set_back
-from understudy.broker.pop.revive import ReviveParts, ReviveQueues, ReviveTarget
+from understudy.broker.pop.revive import ReviveParts, ReviveQueues
 from understudy.broker.pop.revive_log import AHEAD_MS, CheckPoint, Entry, entry_of
+from understudy.broker.pop.revive_target import ReviveTarget
 from understudy.broker.pop.state import PopState
 from understudy.broker.pop.taking import Taker
 from understudy.broker.pop.waiting import PopHold, WaitingPop

@@ -11,7 +11,7 @@ Source: PopReviveService.java.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import attrs
 
@@ -21,13 +21,10 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.left_out import LeftOut
 from understudy.broker.node import Node
 from understudy.broker.pop.acting import ActingPops
-from understudy.broker.pop.popped import Popped, ReadAway
-from understudy.broker.pop.returned import Returned, retry_copy
+from understudy.broker.pop.returned import Returned
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
 from understudy.broker.pop.state import PopState
-from understudy.broker.pop.taking import offset_of
 from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
-from understudy.broker.redelivery import Redelivery
 from understudy.broker.timer.lateness import ahead_ms, may_hold
 from understudy.broker.timer.request import TIMER_QUEUE
 from understudy.broker.timer.timer import Timer
@@ -35,7 +32,7 @@ from understudy.format import names
 from understudy.format.record import Record, RecordError, decode_records
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
-from understudy.store.status import GetStatus, PutRejected, PutStatus
+from understudy.store.status import GetStatus
 
 log = get_logger("broker.revive")
 
@@ -44,7 +41,6 @@ SCAN = 512
 SCAN_BYTES = 1 << 20
 POINTS = 8
 """Check points that are worked off at once: what a crash can repeat is bounded by it."""
-_MESSAGE_BYTES = 8 << 20
 MOST_HANDED_ON = 10_000
 ACTING = -1
 """The number under which the service knows what a slave that acts handed out."""
@@ -192,13 +188,14 @@ class ReviveQueues:
             window = self._windows[queue] = ReviveWindow(position, self._clock.steps)
         window.pass_to(position)
         window.not_beyond(self._clock.wall_ms())
+        window.timer_end = self._parts.store.written_queue_offset(names.TIMER_TOPIC, TIMER_QUEUE)
         for ack in self._handed_on.pop(queue, ()):
             window.add_ack(ack)
         at_end = self._scan(queue, window)
         self._look_at_timer(window, at_end)
-        if not at_end and (window.held_until_ms or not window.ripe(1)):
+        if not at_end and (window.held_until_ms or not window.ripe(1, self._may_come)):
             return Found((), window.resume, None)  # more follows
-        ripe = [] if window.held_until_ms else window.ripe(POINTS)
+        ripe = [] if window.held_until_ms else window.ripe(POINTS, self._may_come)
         items = tuple(item for each in ripe for item in self._items(queue, each))
         if ripe:
             return Found(items, window.after(ripe), None)
@@ -210,6 +207,15 @@ class ReviveQueues:
         timer, store = self._parts.timer, self._parts.store
         written = store.written_queue_offset(names.TIMER_TOPIC, TIMER_QUEUE)  # also what not all replicas have yet
         return written > timer.progress.enqueued or may_hold(timer, self._clock.wall_ms())
+
+    def _may_come(self, ripe: Ripe) -> bool:
+        """Return whether acknowledgements may still wait in the timer, although they are due.
+
+        One that is put there late comes out at once, before what waits for an earlier second in a timer that is behind:
+        so do the check points that a slave has handed out when its master takes them home.
+        """
+        timer = self._parts.timer
+        return timer.progress.enqueued < ripe.timer_end or timer.holds(ripe.point.revive_ms)
 
     def _look_at_timer(self, window: ReviveWindow, at_end: bool) -> None:
         """Hold *window* while the timer may hold acknowledgements of check points that came out long ago.
@@ -314,96 +320,3 @@ class ReviveQueues:
 
 def _revival(point: CheckPoint, offset: int | None, queue: int, topic: str, again: bool = False) -> Revival:
     return Revival(topic, 0, b"", b"", 0, b"", point=point, offset=offset, queue=queue, again=again)
-
-
-class ReviveTarget:
-    """Where revivals go: reads each message where it is and puts its copy.
-
-    Args:
-        parts: of the broker.
-        target: takes the copies.
-        read_away: reads messages of other groups.
-        returned: what came back already.
-    """
-
-    def __init__(self, parts: ReviveParts, target: Redelivery, read_away: ReadAway, returned: Returned) -> None:
-        self._returned = returned
-        self._store = parts.store
-        self._topics = parts.catalog.topics
-        self._identity = parts.node.identity
-        self._clock = parts.node.world.clock
-        self._offsets, self._log = parts.state.offsets, parts.state.log
-        self._in_flight = parts.state.moving.in_flight
-        self._target = target
-        self._read_away = read_away
-
-    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
-        """Put *messages*, all of them revivals; see :class:`~understudy.broker.redelivery.Redelivery`.
-
-        A message that exists no more is done.
-        """
-        statuses = [PutStatus.PUT_OK] * len(messages)
-        copies: dict[int, InnerMessage] = {}
-        for number, revival in enumerate(messages):
-            assert isinstance(revival, Revival)
-            try:
-                copy = await self._copy(revival)
-            except PutRejected as error:
-                log.warning("a check point cannot go around again yet", topic=revival.topic, why=error)
-                statuses[number] = error.status
-                continue
-            if copy is not None:
-                copies[number] = copy
-        if copies:
-            for number, status in zip(copies, await self._target.put(list(copies.values())), strict=True):
-                statuses[number] = status
-        for number, revival in enumerate(messages):
-            assert isinstance(revival, Revival)
-            status = statuses[number]
-            comes_back = number in copies and copies[number].topic == revival.topic
-            if comes_back:
-                self._log.counts.returned[revival.point.group, revival.topic, status.value] += 1
-            is_gone = number not in copies and revival.offset is not None
-            if status is PutStatus.PUT_OK and (comes_back or is_gone):  # what waits once more is still out
-                point = revival.point
-                self._in_flight.add(point.topic, point.group, point.queue_id, -1)
-        return statuses
-
-    async def _copy(self, revival: Revival) -> InnerMessage | None:
-        """Return what is to be put for *revival*; ``None`` when nothing is."""
-        point, offset = revival.point, revival.offset
-        if offset is None:
-            return self._log.timed(self._log.check_point(point, revival.queue))
-        popped = await self._read(point, offset)
-        if popped.record is None and not popped.retry:
-            log.info("a popped message is gone", topic=point.topic, queue=point.queue_id, offset=offset)
-            return None
-        if popped.record is None or not self._prepare(point.group, revival.topic):
-            later = again(point, offset, self._clock.wall_ms())
-            log.info("a popped message cannot come back now", topic=point.topic, offset=offset, tries=later.re_puts)
-            return self._log.timed(self._log.check_point(later, revival.queue))
-        if revival.again and self._returned.has(revival.topic, popped.record, point.revive_ms):
-            log.info("a popped message came back already", topic=point.topic, offset=offset)
-            return None
-        return retry_copy(popped.record, point, revival.topic, self._log.host)
-
-    def _prepare(self, group: str, topic: str) -> bool:
-        """Make the retry topic that is needed; return whether it is there."""
-        if self._topics.rows.get(topic) is None:
-            if self._topics.ensure(topic, 1) is None:
-                return False
-            if self._offsets.query(group, topic, 0) < 0:
-                self._offsets.commit(group, topic, 0, 0)
-        return True
-
-    async def _read(self, point: CheckPoint, offset: int) -> Popped:
-        if point.broker_name != self._identity.name:
-            return await self._read_away(point.broker_name, point.topic, point.queue_id, offset)
-        found = self._store.get(point.topic, point.queue_id, offset, 1, _MESSAGE_BYTES)
-        for part in found.parts:
-            try:
-                for record in decode_records(part):
-                    return Popped(record if offset_of(record, point.topic) == offset else None)
-            except RecordError as error:
-                log.error("a popped message cannot be read", topic=point.topic, offset=offset, error=error)
-        return Popped(None)

@@ -11,6 +11,8 @@ The laws:
 * Its own time is later by what the clock was set forward meanwhile (:mod:`stepped_clock`).
 * One that came so late that it would be ripe at once waits for :data:`LATE_MS` of the clock: its acknowledgements come
   a second after it. Where a clock was set back, the timer keeps both until the clock is again where the timer was.
+* What is put into the timer late comes out at once, before what waits there for an earlier second while the timer is
+  behind, acknowledgements among it: nothing is ripe before the timer is past its time.
 * A check point that came much too early is no work of now: it goes around again (:attr:`Ripe.early`), and holds up
   nothing. Only somebody who writes into the revive topic by hand makes such.
 * Acknowledgements that came before their check point wait for it, :data:`MOST_ORPHANS` of them; they hold up nothing.
@@ -21,7 +23,7 @@ progress again each time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import attrs
 
@@ -45,12 +47,14 @@ class Ripe:
         point: with everything done that was acknowledged.
         early: its time has not come at all, it must go around again.
         not_before_ms: wall time until which acknowledgements may still come, of one that came late.
+        timer_end: end of the timer's topic when it was read: what is in front of it may be its acknowledgements.
     """
 
     position: int
     point: CheckPoint
     early: bool = False
     not_before_ms: int = 0
+    timer_end: int = 0
 
 
 class ReviveWindow:
@@ -65,6 +69,7 @@ class ReviveWindow:
         time_ms: the queue's own time; 0 before the first entry.
         held_until_ms: nothing is to be taken as ripe until the timer is past this second, for what comes out
             of it until then is not in the order of its time; 0: it is.
+        timer_end: the end of the timer's topic.
     """
 
     def __init__(self, position: int, steps: ClockSteps) -> None:
@@ -73,6 +78,7 @@ class ReviveWindow:
         self.next = position
         self.time_ms = 0
         self.held_until_ms = 0
+        self.timer_end = 0
         self._now_ms = 0
         self._came_ms = 0
         self._points: dict[Key, Ripe] = {}
@@ -130,7 +136,8 @@ class ReviveWindow:
                 point = point.acked(offset)
         early = point.revive_ms - AHEAD_MS - deliver_ms > TOO_EARLY_MS
         late = self.time_ms - self._due_ms(point) > PATIENCE_MS
-        self._points[point.key] = Ripe(position, point, early, self._now_ms + LATE_MS if late else 0)
+        not_before_ms = self._now_ms + LATE_MS if late else 0
+        self._points[point.key] = Ripe(position, point, early, not_before_ms, self.timer_end)
 
     def add_ack(self, ack: Ack) -> None:
         """Take an acknowledgement, wherever it came from."""
@@ -161,12 +168,17 @@ class ReviveWindow:
         if self.time_ms and now_ms - self._quiet_since_ms > QUIET_MS and not timer_behind:
             self.time_ms = now_ms
 
-    def ripe(self, limit: int) -> list[Ripe]:
-        """Return the first check points as far as they are ripe, *limit* at most; they stay until :meth:`pass_to`."""
+    def ripe(self, limit: int, may_come: Callable[[Ripe], bool] = lambda ripe: False) -> list[Ripe]:
+        """Return the first check points as far as they are ripe; they stay until :meth:`pass_to`.
+
+        Args:
+            limit: of check points.
+            may_come: tells whether acknowledgements of one are still on their way, whatever the time is.
+        """
         found: list[Ripe] = []
         for each in self._points.values():
             done = self.time_ms - self._due_ms(each.point) > PATIENCE_MS and self._now_ms >= each.not_before_ms
-            if len(found) == limit or not (each.early or done):
+            if len(found) == limit or not (each.early or (done and not may_come(each))):
                 break
             found.append(each)
         return found

@@ -12,6 +12,7 @@ import trio
 from understudy.broker.broker import Broker
 from understudy.container.preonline.handshake import Phase
 from understudy.container.preonline.report import Report
+from understudy.container.preonline.service import REMIND_SECONDS
 from understudy.container.role_services import RoleServices
 from understudy.mqclient.assigned import AssignedQueue
 from understudy.mqclient.queue import MessageQueue
@@ -72,6 +73,7 @@ class RingWatch:
         self.began: dict[str, list[tuple[float, int, str]]] = {group: [] for group in ring.groups}
         self.unserved: dict[str, list[tuple[float, float]]] = {group: [] for group in ring.groups}
         self.online: dict[str, list[float]] = {group: [] for group in ring.groups}
+        self._stood_still: dict[str, float] = {}
         self._hidden: dict[str, list[tuple[float, float]]] = {group: [] for group in ring.groups}
         self.held: Mapping[MessageQueue, AssignedQueue] = {}
         self.locks = LockWatch()
@@ -213,7 +215,10 @@ class RingWatch:
         state = rules.returning if isinstance(rules, RoleServices) else None
         slaves = [self._ring.container_of(group, number) for number in range(1, self._ring.replicas)]
         waiting = set[int]()
-        if state is not None and self.calm((*slaves, *self._ring.servers)) and not self._stands_still(group, 0):
+        if self._stands_still(group, 0):
+            self._stood_still[group] = now  # who was told before may have forgotten it, and is told again
+        reminded = now - self._stood_still.get(group, -math.inf) > REMIND_SECONDS
+        if state is not None and reminded and self.calm((*slaves, *self._ring.servers)):
             waiting = {each.broker_id for each in state.finished}
             if state.target is not None and state.phase in (Phase.AWAIT_COPY, Phase.TAKE_OVER):
                 waiting.add(state.target.broker_id)

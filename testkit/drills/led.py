@@ -30,7 +30,7 @@ from understudy.testkit.drills.process_traffic import TOPIC, UNTROUBLED_SECONDS,
 from understudy.testkit.drills.repeat_windows import Window
 from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.drills.second_copies import Life, Writers
-from understudy.testkit.drills.traffic_clients import CLIENTS
+from understudy.testkit.drills.traffic_clients import CLIENTS, Clients
 from understudy.testkit.history import Verdict
 from understudy.testkit.topic_fields import topic_fields
 
@@ -56,7 +56,7 @@ class LedDrill(Drill):
         folder, ports, client, launcher, world: as of :class:`Drill`, with :data:`PORTS` ports.
         kinds: ``ours`` or ``java`` of each replica.
         real_controllers: let *launcher* start the controllers, too.
-        clients: whose clients send and consume, a key of :data:`CLIENTS`.
+        clients: who send and consume.
 
     Attributes:
         story: what happened, and when (monotonic seconds).
@@ -75,7 +75,7 @@ class LedDrill(Drill):
         world: World,
         kinds: Sequence[str],
         real_controllers: bool = False,
-        clients: str = "ours",
+        clients: Clients = CLIENTS["ours"],
     ) -> None:
         super().__init__(folder, ports, client, launcher, world, real_controllers)
         self.kinds = list(kinds)
@@ -127,7 +127,7 @@ class LedDrill(Drill):
             "totalReplicas": str(REPLICAS),
             "inSyncReplicas": "2",
             "minInSyncReplicas": "2",
-            **CLIENTS[self.clients].broker_keys,
+            **self.clients.broker_keys,
         }
         if self.kinds[number] == "ours":
             del found["brokerId"], found["brokerRole"]
@@ -243,7 +243,7 @@ class LedDrill(Drill):
         """Have clients send and consume until the block ends; note meanwhile whom the controllers name as master."""
         self.begin("before anything is done", quiet=True)
         async with (
-            CLIENTS[self.clients].open(f"127.0.0.1:{self.name_server}") as self.traffic,
+            self.clients.open(f"127.0.0.1:{self.name_server}") as self.traffic,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(self._watch_masters)
@@ -268,8 +268,8 @@ class LedDrill(Drill):
 
     def introduce(self) -> None:
         """Say what is played."""
-        clients = CLIENTS[self.clients].title
-        self.say(f"three controllers, group {GROUP} of {', '.join(self.kinds)}, {clients}; output in {self.folder}")
+        brokers = ", ".join(self.kinds)
+        self.say(f"three controllers, group {GROUP} of {brokers}, {self.clients.title}; output in {self.folder}")
 
     async def end(self, traffic: Traffic) -> Verdict:
         """Let the traffic come to its end and compare the logs; return the verdict."""

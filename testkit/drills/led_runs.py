@@ -17,6 +17,7 @@ from understudy.testkit.drills.led_judge import Judge
 from understudy.testkit.drills.process_traffic import TOPIC
 from understudy.testkit.drills.repeat_windows import PUT_BY, PUT_BY_OURS, PUT_BY_REAL, UNKNOWN, repeats, told
 from understudy.testkit.drills.second_copies import second_copies
+from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -31,7 +32,7 @@ class Wish:
 
     Attributes:
         brokers: one of the keys of :data:`KINDS`.
-        clients: whose clients make the traffic.
+        clients: whose clients make the traffic, a key of ``CLIENTS``.
         elections: how many masters an operator has elected; 0: masters are killed and suspended instead.
         verify: have the stores looked at by Spark at the end.
         slow: take timeouts for a machine that is busy.
@@ -57,7 +58,7 @@ async def play(folder: Path, launcher: Path | None, real_controllers: bool, wish
     with PortBlocks(20) as blocks:
         async with open_client(world) as client, trio.open_nursery():  # what goes wrong comes as a group
             ports, kinds = blocks.middles(PORTS), KINDS[wish.brokers]
-            drill = LedDrill(folder, ports, client, launcher, world, kinds, real_controllers, wish.clients)
+            drill = LedDrill(folder, ports, client, launcher, world, kinds, real_controllers, CLIENTS[wish.clients])
             if wish.slow:
                 drill.timeout_ms *= 5
                 drill.more_controller_keys |= _SLOW

@@ -24,7 +24,7 @@ from understudy.runtime.world import World, real_world
 from understudy.testkit.drills.led import JOIN_SECONDS, KINDS, PORTS, QUIET_SECONDS, REPLICAS, LedDrill
 from understudy.testkit.drills.led_runs import tell, tell_repeats
 from understudy.testkit.drills.second_copies import Writers
-from understudy.testkit.drills.traffic_clients import CLIENTS
+from understudy.testkit.drills.traffic_clients import TRANSACTING
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -87,8 +87,7 @@ class PlainMigration(ProcessMigration):
         }
 
     def introduce(self) -> None:
-        clients = CLIENTS[self.clients].title
-        self.say(f"a group of {', '.join(self.kinds)} whose slaves act, {clients}; output in {self.folder}")
+        self.say(f"a group of {', '.join(self.kinds)} whose slaves act, {self.clients.title}; output in {self.folder}")
 
     async def start(self) -> None:
         self.start_name_server(supportActingMaster="true")
@@ -137,7 +136,7 @@ async def play(folder: Path, launcher: Path, clients: str, *, acting: bool) -> b
     Args:
         folder: for the stores and logs of all processes.
         launcher: starts real servers.
-        clients: whose clients make the traffic, a key of ``CLIENTS``.
+        clients: whose clients make the traffic, a key of ``TRANSACTING``.
         acting: the group is in plain replication, and its slaves act.
     """
     world = real_world()
@@ -162,4 +161,4 @@ def _drill(
     acting: bool,
 ) -> ProcessMigration:
     made = PlainMigration if acting else ProcessMigration
-    return made(folder, ports, client, launcher, world, KINDS["java"], clients=clients)
+    return made(folder, ports, client, launcher, world, KINDS["java"], clients=TRANSACTING[clients])

@@ -6,7 +6,7 @@ import json
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -19,8 +19,9 @@ from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import Producer, SendStatus, open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
-from understudy.mqclient.sending import ProducerOptions
-from understudy.runtime.world import real_world
+from understudy.mqclient.sending import ProducerOptions, SendResult
+from understudy.mqclient.transactions import TransactionProducer, TransactionState, open_transaction_producer
+from understudy.runtime.world import World, real_world
 from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.held_handles import Fault
 from understudy.testkit.drills.led_judge import Acknowledgement, Reading
@@ -33,7 +34,8 @@ from understudy.testkit.java_tools import LAUNCHER
 TOPIC = "orders"
 CONCURRENT, ORDERLY = "concurrent-readers", "orderly-readers"
 SENDERS = 3
-SEND_PAUSE_SECONDS = 0.02
+SEND_PAUSE_SECONDS, HALF_PAUSE_SECONDS = 0.02, 0.1
+HALF_SENDER = "half"
 DELAY_LEVEL = 2
 # A client that sends again after a lost answer may store a message twice: what is repeated then is its own doing.
 ONE_ATTEMPT = ProducerOptions(attempts=1)
@@ -46,8 +48,12 @@ UNTROUBLED_SECONDS = 6.0
 class Traffic(ABC):
     """Three senders that wait for each answer, one of delayed messages, a concurrent group and an orderly one.
 
+    With transactions there is another sender: of each four half messages one is committed, one rolled back, and about
+    two the broker has to ask, of which one is committed. The history knows those that are committed.
+
     Attributes:
         history: what they saw.
+        rolled_back: keys of half messages that were; whoever gets one gets what was never sent.
         acknowledgements: who acknowledged each message, where the clients tell.
         readings: who had stored what was delivered, likewise.
         came: when each delivery of the history did (monotonic seconds).
@@ -65,6 +71,7 @@ class Traffic(ABC):
         self.readings: list[Reading] = []
         self.came: list[float] = []
         self.faults: list[Fault] = []
+        self.rolled_back: set[str] = set()
 
     @contextmanager
     def troubled(self) -> Iterator[None]:
@@ -104,6 +111,13 @@ class Traffic(ABC):
                 return True
         return False
 
+    def _decided(self, key: str, *, committed: bool) -> None:
+        """Record what became of a half message; where it is stored is not told."""
+        if committed:
+            self.history.sent(key, key, None, acknowledged=True)
+        else:
+            self.rolled_back.add(key)
+
     def verdict(self) -> Verdict:
         """Judge what was seen; only the orderly group promises an order."""
         return self.history.check(list(self.groups), ordered=(ORDERLY,), may_move=True)
@@ -116,7 +130,10 @@ class Traffic(ABC):
 
     def told(self) -> list[str]:
         """Return what else was seen, a line for each."""
-        return []
+        committed = sum(sent.key.startswith(HALF_SENDER) for sent in self.history.sends)
+        if not committed and not self.rolled_back:
+            return []
+        return [f"transactions: {committed} committed, {len(self.rolled_back)} rolled back"]
 
     def lines(self) -> Iterator[str]:
         """Return the whole history, a line for each send and each delivery."""
@@ -137,7 +154,7 @@ class OurTraffic(Traffic):
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, name_servers: str) -> AsyncIterator[OurTraffic]:
+    async def open(cls, name_servers: str, *, transactions: bool = False) -> AsyncIterator[OurTraffic]:
         """Send and consume until the block ends."""
         traffic = cls()
         world, topics = real_world(), {TOPIC: "*"}
@@ -154,6 +171,8 @@ class OurTraffic(Traffic):
             for number in range(SENDERS):
                 nursery.start_soon(traffic._send, producer, f"sender-{number}", 0)
             nursery.start_soon(traffic._send, producer, DELAYED_SENDER, DELAY_LEVEL)
+            if transactions:
+                await nursery.start(traffic._send_halves, world, name_servers)
             yield traffic
             nursery.cancel_scope.cancel()
 
@@ -177,9 +196,44 @@ class OurTraffic(Traffic):
                     now = trio.current_time()
                     self.acknowledgements[key] = Acknowledgement(port, position, now, sent.queue_offset)
             await trio.sleep(SEND_PAUSE_SECONDS)
+        self._sender_ends()
+
+    def _sender_ends(self) -> None:
         self._senders -= 1
         if not self._senders:
             self._idle.set()
+
+    async def _send_halves(
+        self, world: World, name_servers: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        books: dict[str, TransactionState] = {}
+
+        async def check(half: ReceivedMessage) -> TransactionState:
+            # Nobody was told that an unknown one is stored: it is not sent.
+            return books.setdefault(half.body.decode(), TransactionState.ROLLBACK)
+
+        async with open_transaction_producer(world, name_servers, "half-writers", check, ONE_ATTEMPT) as producer:
+            self._senders += 1
+            task_status.started()
+            number = 0
+            while self._sending:
+                await self._send_half(producer, number, books)
+                number += 1
+                await trio.sleep(HALF_PAUSE_SECONDS)
+            self._sender_ends()
+            await trio.sleep_forever()  # brokers ask until the end
+
+    async def _send_half(self, producer: TransactionProducer, number: int, books: dict[str, TransactionState]) -> None:
+        key = f"{HALF_SENDER}-{number}"
+        wanted = TransactionState.ROLLBACK if number % 4 in (1, 2) else TransactionState.COMMIT
+
+        async def execute(message: Message, sent: SendResult) -> TransactionState:
+            state = books.setdefault(key, wanted)
+            return state if number % 4 < 2 else TransactionState.UNKNOWN
+
+        with suppress(ClientError):
+            await producer.send(Message(TOPIC, key.encode(), {}), execute)
+        self._decided(key, committed=books.setdefault(key, TransactionState.ROLLBACK) is TransactionState.COMMIT)
 
     async def _listen(self, group: str, batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
         queue = (context.queue.topic, context.queue.broker_name, context.queue.queue_id)
@@ -276,7 +330,7 @@ class JavaTraffic(ProgramTraffic):
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, name_servers: str) -> AsyncIterator[JavaTraffic]:
+    async def open(cls, name_servers: str, *, transactions: bool = False) -> AsyncIterator[JavaTraffic]:
         """Send and consume until the block ends. Raises :class:`DrillError` when the program does not start."""
         arguments = {
             "namesrv": name_servers,
@@ -286,13 +340,16 @@ class JavaTraffic(ProgramTraffic):
             "pause-ms": str(round(SEND_PAUSE_SECONDS * 1000)),
             "concurrent-group": CONCURRENT,
             "orderly-group": ORDERLY,
+            "half-pause-ms": str(round(HALF_PAUSE_SECONDS * 1000) if transactions else 0),
         }
         async with cls.started([str(LAUNCHER), "traffic", *options(arguments)]) as traffic:
             await traffic.told_of("ready", JAVA_START_SECONDS)
             yield traffic
 
     def _record(self, event: str, told: dict[str, Any]) -> bool:
-        if event == "sent":
+        if event == "rolled back" or (event == "sent" and told["key"].startswith(HALF_SENDER)):
+            self._decided(told["key"], committed=event == "sent")
+        elif event == "sent":
             queue = (TOPIC, str(told["broker"]), int(told["queue"])) if told["ok"] else None
             self.history.sent(told["key"], told["sender"], queue, acknowledged=told["ok"])
         elif event == "delivered":

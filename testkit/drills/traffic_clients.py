@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import attrs
 
 from understudy.testkit.drills.grpc_traffic import GrpcTraffic
+from understudy.testkit.drills.half_traffic import BROKER_KEYS
 from understudy.testkit.drills.process_traffic import JavaTraffic, OurTraffic, Traffic
 from understudy.testkit.java_tools import missing, missing_grpc
 
@@ -37,3 +39,18 @@ CLIENTS = {
     "java": Clients("the real Java clients", JavaTraffic.open, missing),
     "grpc": Clients("real gRPC clients behind a proxy", GrpcTraffic.open, missing_grpc, _FOR_POPS),
 }
+TRANSACTING = {
+    "ours": Clients(
+        "our clients, which send transactions, too",
+        partial(OurTraffic.open, transactions=True),
+        lambda: None,
+        BROKER_KEYS,
+    ),
+    "java": Clients(
+        "the real Java clients, transactions among it",
+        partial(JavaTraffic.open, transactions=True),
+        missing,
+        BROKER_KEYS,
+    ),
+}
+"""Those of :data:`CLIENTS` that can, with a sender of transactions."""

@@ -24,9 +24,11 @@ from understudy.testkit.drills.acting_master import main
 from understudy.testkit.drills.acting_processes import RealRun
 from understudy.testkit.drills.grpc_traffic import HOLDING, GrpcTraffic
 from understudy.testkit.drills.met_faults import SYNC_SECONDS, Home, Met
-from understudy.testkit.drills.process_traffic import CONCURRENT, ORDERLY, JavaTraffic, OurTraffic
+from understudy.testkit.drills.process_traffic import CONCURRENT, ORDERLY, TOPIC, JavaTraffic, OurTraffic
 from understudy.testkit.drills.timer_traffic import TimerTraffic
 from understudy.testkit.drills.traffic_clients import CLIENTS
+from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.waiting import until
 
 
 @pytest.mark.slow
@@ -89,6 +91,40 @@ def test_the_lines_of_the_java_clients_become_a_history() -> None:
     assert ["s-1 was acknowledged and never delivered to orderly-readers"] == [
         each.detail for each in verdict.violations
     ]
+
+
+def test_of_transactions_only_what_is_committed_is_sent() -> None:
+    # given one that is committed, one that is rolled back, and groups that got both
+    def delivered(key: str, group: str, offset: int) -> dict[str, object]:
+        return {"event": "delivered", "group": group, "key": key, "broker": "a", "queue": 0, "offset": offset}
+
+    traffic = traffic_that_read(
+        {"event": "sent", "key": "half-0", "sender": "half-0", "ok": True},
+        {"event": "rolled back", "key": "half-1"},
+        *(delivered("half-0", group, 0) for group in (CONCURRENT, ORDERLY)),
+        delivered("half-1", ORDERLY, 1),
+    )
+    # then the other one is a violation
+    verdict = traffic.verdict()
+    assert (1, [("invented", "half-1")]) == (
+        verdict.sent,
+        [(each.rule, each.detail.partition(" ")[0]) for each in verdict.violations],
+    )
+    assert traffic.told() == ["transactions: 1 committed, 1 rolled back"]
+
+
+@pytest.mark.slow
+async def test_clients_of_ours_commit_roll_back_and_are_asked() -> None:
+    keys = {"transactionCheckInterval": "300", "transactionTimeOut": "300"}
+    async with LocalCluster(broker_config=keys) as cluster:
+        await cluster.make_topic(TOPIC, 2)
+        async with OurTraffic.open(cluster.namesrv_address, transactions=True) as traffic:
+            await until(lambda: len(traffic.rolled_back) >= 10)
+            await traffic.stop_sending()
+            await traffic.drain()
+    assert traffic.verdict().ok, traffic.verdict().violations
+    committed = [sent.key for sent in traffic.history.sends if sent.key.startswith("half-")]
+    assert {int(key.partition("-")[2]) % 4 for key in committed} == {0, 3}  # told at once, and when asked
 
 
 def test_the_figures_of_ordered_and_delayed_messages_count_each_group_on_its_own() -> None:
