@@ -25,7 +25,7 @@ from understudy.broker.pop.returned import Returned
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
 from understudy.broker.pop.state import PopState
 from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
-from understudy.broker.timer.lateness import ahead_ms, may_hold
+from understudy.broker.timer.lateness import ahead_ms, late_ones_wait, may_hold
 from understudy.broker.timer.request import TIMER_QUEUE
 from understudy.broker.timer.timer import Timer
 from understudy.format import names
@@ -214,8 +214,10 @@ class ReviveQueues:
         One that is put there late comes out at once, before what waits for an earlier second in a timer that is behind:
         so do the check points that a slave has handed out when its master takes them home.
         """
-        timer = self._parts.timer
-        return timer.progress.enqueued < ripe.timer_end or timer.holds(ripe.point.revive_ms)
+        timer, due_ms = self._parts.timer, ripe.point.revive_ms
+        waits = timer.progress.enqueued < ripe.timer_end or timer.holds(due_ms)
+        # Of late ones only those that were there when the check point came out: others may go on to come for ever.
+        return waits or late_ones_wait(timer, due_ms, ripe.timer_end)
 
     def _look_at_timer(self, window: ReviveWindow, at_end: bool) -> None:
         """Hold *window* while the timer may hold acknowledgements of check points that came out long ago.
@@ -234,7 +236,8 @@ class ReviveQueues:
         due_ms = parts.acting.due_ms()
         if due_ms == NEVER:
             return Found((), position, NEVER)
-        if now_ms - due_ms <= PATIENCE_MS or self._timer_behind():  # which may still hold acknowledgements
+        waits = self._timer_behind() or late_ones_wait(parts.timer, now_ms, parts.timer.topic.end)
+        if now_ms - due_ms <= PATIENCE_MS or waits:  # for acknowledgements that the timer may still hold
             return Found((), position, max(due_ms + PATIENCE_MS + 1, now_ms + self._config.revive_interval))
         messages = list[Revival]()
         for row in parts.acting.ripe(now_ms - PATIENCE_MS, POINTS):

@@ -12,7 +12,8 @@ The laws:
 * One that came so late that it would be ripe at once waits for :data:`LATE_MS` of the clock: its acknowledgements come
   a second after it. Where a clock was set back, the timer keeps both until the clock is again where the timer was.
 * What is put into the timer late comes out at once, before what waits there for an earlier second while the timer is
-  behind, acknowledgements among it: nothing is ripe before the timer is past its time.
+  behind, acknowledgements among it: nothing is ripe before the timer is past its time, and has given up what was put
+  there before the check point came out and waits in a later second than its own.
 * A check point that came much too early is no work of now: it goes around again (:attr:`Ripe.early`), and holds up
   nothing. Only somebody who writes into the revive topic by hand makes such.
 * Acknowledgements that came before their check point wait for it, :data:`MOST_ORPHANS` of them; they hold up nothing.
@@ -135,7 +136,7 @@ class ReviveWindow:
                 del self._orphans[point.key, offset]
                 point = point.acked(offset)
         early = point.revive_ms - AHEAD_MS - deliver_ms > TOO_EARLY_MS
-        late = self.time_ms - self._due_ms(point) > PATIENCE_MS
+        late = (self.time_ms or self._now_ms) - self._due_ms(point) > PATIENCE_MS  # the first one by the clock
         not_before_ms = self._now_ms + LATE_MS if late else 0
         self._points[point.key] = Ripe(position, point, early, not_before_ms, self.timer_end)
 

@@ -25,3 +25,15 @@ def may_hold(timer: Timer, now_ms: int) -> bool:
     """Return whether something whose second is over at *now_ms* (wall time) may not have come out of *timer* yet."""
     until_ms = max(ahead_ms(timer, now_ms), timer.floor(now_ms) - timer.precision_ms)
     return timer.behind > 0 or timer.holds(until_ms)
+
+
+def late_ones_wait(timer: Timer, until_ms: int, end: int) -> bool:
+    """Return whether something that was for a second up to *until_ms* waits in a later one, or is put there yet.
+
+    Args:
+        timer: that has it.
+        until_ms: wall time of that second.
+        end: what stands in the timer's topic from this queue offset on does not count.
+    """
+    end = min(end, timer.topic.end)
+    return any(each.first < end and each.was.second_ms <= until_ms for each in timer.done.left)

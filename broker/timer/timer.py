@@ -48,6 +48,7 @@ class Timer:
 
     Attributes:
         topic: what is put into slots.
+        files: the slots.
         progress: how far it has come.
         door: lets timer messages in.
         delivers: this broker is the one that delivers.
@@ -65,7 +66,7 @@ class Timer:
         self._keys = keys
         self.precision_ms = slot_length_ms(keys.timer_precision_ms)
         self.topic = TimerTopic(store, self.precision_ms, window_slots(keys.timer_roll_window_slot))
-        self._files = TimerFiles(
+        self.files = TimerFiles(
             world.disk, keys.store_path_root_dir, keys.mapped_file_size_timer_log, self.precision_ms
         )
         self._late = Late()
@@ -89,9 +90,9 @@ class Timer:
         """Open the files. Blocking; nothing else may be called before."""
         progress = self.progress
         self._again = progress.todo
-        opened = self._files.open(progress.read.second_ms)
+        opened = self.files.open(progress.read.second_ms)
         self._take(opened)
-        cut = self._files.drop_tail(self.topic.is_true)
+        cut = self.files.drop_tail(self.topic.is_true)
         if cut or not opened.exact or progress.enqueued > self.topic.end:
             self._go_back(cut=cut)
         log.info(
@@ -99,7 +100,7 @@ class Timer:
             next_second_ms=progress.read.second_ms,
             enqueued=progress.enqueued,
             of=self.topic.end,
-            waiting=self._files.waiting,
+            waiting=self.files.waiting,
         )
 
     def _take(self, opened: Opened) -> None:
@@ -159,7 +160,7 @@ class Timer:
     @property
     def waiting(self) -> int:
         """How many messages wait in slots."""
-        return max(self._files.waiting, 0)
+        return max(self.files.waiting, 0)
 
     @property
     def behind(self) -> int:
@@ -168,17 +169,18 @@ class Timer:
 
     def waiting_at(self, time_ms: int) -> int:
         """Return how many messages wait for one second."""
-        slot = self._files.slot(time_ms)
+        slot = self.files.slot(time_ms)
         return 0 if slot is None else slot.num
 
     def holds(self, until_ms: int) -> bool:
         """Return whether something is not done that waits for a second up to *until_ms*."""
-        return bool(self._again) or self.next_due_ms(until_ms + self.precision_ms) is not None
+        again = any(each.first < self.topic.end for each in self._again)  # what this log lacks never comes out here
+        return again or self.next_due_ms(until_ms + self.precision_ms) is not None
 
     def next_due_ms(self, end_ms: int | None = None) -> int | None:
         """Return the first second that holds something not done; its messages are due when it is over."""
         from_ms = self.progress.read.second_ms
-        return self._files.next_due_ms(from_ms, from_ms + SLOTS * self.precision_ms if end_ms is None else end_ms)
+        return self.files.next_due_ms(from_ms, from_ms + SLOTS * self.precision_ms if end_ms is None else end_ms)
 
     def check(self, *, resting: bool = True) -> TimerCheck:
         """Return the progress as replicas of the reference know it.
@@ -193,7 +195,7 @@ class Timer:
         version, done = progress.version, self.done
         return TimerCheck(
             read_ms,
-            self._files.log.end,
+            self.files.log.end,
             progress.enqueued,
             min((done.known, *(each.first for each in done.left))),
             version.state_version,
@@ -258,7 +260,7 @@ class Timer:
         return True
 
     def _add(self, record: Record, place: Waits, slot_ms: int) -> None:
-        self._files.add(
+        self.files.add(
             slot_ms,
             place.write_ms,
             record.physical_offset,
@@ -316,11 +318,6 @@ class Timer:
 
     # --- out of slots ------------------------------------------------------------------------------------------
 
-    @property
-    def files(self) -> TimerFiles:
-        """The files, for who reads a slot."""
-        return self._files
-
     def record(self, unit: Unit) -> Record | None:
         """Return the message of *unit*; ``None`` when it cannot be read any more."""
         return self.topic.record(unit)
@@ -329,8 +326,8 @@ class Timer:
         """Note that everything before *read* is done."""
         before = self.progress.read
         if read.second_ms > before.second_ms:
-            passed = self._files.next_due_ms(before.second_ms, read.second_ms) is not None
-            self._files.done(before.second_ms, read.second_ms)
+            passed = self.files.next_due_ms(before.second_ms, read.second_ms) is not None
+            self.files.done(before.second_ms, read.second_ms)
             self._late.passed(read.second_ms)
             if not passed and not read.physical:
                 self.progress.read = read  # nothing was delivered: nobody need know for how long
@@ -354,27 +351,27 @@ class Timer:
 
     def _rewind(self) -> None:
         """Take back from slots what is not in the commit log any more."""
-        cut = self._files.drop_tail(self.topic.is_true)
+        cut = self.files.drop_tail(self.topic.is_true)
         if cut or self.progress.enqueued > self.topic.end:
             log.warning("the commit log was cut: timer messages are read again", was=self.progress.enqueued)
             self._go_back(cut=cut)
 
     def _go_back(self, *, cut: bool) -> None:
         """Read the topic again from behind the newest unit; what follows there is new when the log was *cut*."""
-        progress, last = self.progress, self._files.log.last()
+        progress, last = self.progress, self.files.log.last()
         progress.enqueued = min(0 if last is None else self.topic.behind(last[1]), self.topic.end)
         known = progress.enqueued if cut else self.topic.end
         progress.settled, self.master_enqueued = min(progress.settled, known), min(self.master_enqueued, known)
         self._changed = True
         if cut:
-            self._files.cut(self.check(resting=False))
+            self.files.cut(self.check(resting=False))
 
     # --- durability --------------------------------------------------------------------------------------------
 
     @property
     def must_flush(self) -> bool:
         """Whether so much has changed that a flush must not wait."""
-        return self._files.wheel.changed >= MOST_CHANGED_SLOTS
+        return self.files.wheel.changed >= MOST_CHANGED_SLOTS
 
     def begin_flush(self) -> Flush | None:
         """Return what is to be made durable now; ``None`` when nothing has changed since the last flush."""
@@ -383,23 +380,23 @@ class Timer:
         self._changed, self._entered = False, () if self._again else self.progress.todo
         if self.delivers:
             self.progress.grow_older()
-        return self._files.begin_flush(self.check(resting=False))
+        return self.files.begin_flush(self.check(resting=False))
 
     def flush(self, flush: Flush) -> None:
         """Make it durable. Blocking, may run in a thread. Raises ``OSError``."""
-        self._files.flush(flush)
+        self.files.flush(flush)
 
     def end_flush(self, flush: Flush, done: bool) -> None:
         """Take note of whether it is durable."""
-        self._files.end_flush(flush, done)
+        self.files.end_flush(flush, done)
         self._changed |= not done
         if done and self._entered and self.progress.todo is self._entered:  # nothing else was left meanwhile
             self.progress.leave(())
 
     async def delete_gone(self) -> None:
         """Delete the files whose messages the commit log has no more, in threads."""
-        await self._files.log.delete_before(self._store.min_physical_offset)
+        await self.files.log.delete_before(self._store.min_physical_offset)
 
     def close(self) -> None:
         """Give the files back."""
-        self._files.close()
+        self.files.close()

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 from understudy.broker.replicated.table import Answer, Source
 from understudy.broker.replicated.timer import LEFT
 from understudy.broker.timer.done import Again, Done, Read
+from understudy.broker.timer.lateness import late_ones_wait
 from understudy.store.timer_check import TimerCheck
 
 
@@ -228,6 +229,28 @@ async def test_what_a_slave_could_not_deliver_is_delivered_when_it_is_there(auto
     short.keep(3, 12)
     short.enqueue()
     assert short.waiting() == Counter({16: 1, 20: 1})
+
+
+async def test_what_a_slave_lacks_is_no_reason_to_wait_and_what_it_puts_into_a_later_second_is(
+    autojump_clock: MockClock,
+) -> None:
+    short = await _with_a_shorter_log()
+    timer, fifteenth_ms = short.timer, START_MS + 15_000
+    timer.move(Read(fifteenth_ms))
+    # Given a slave that lacks messages, then nothing in its timer waits, whatever is left to do for others
+    assert timer.done.left
+    assert not timer.holds(fifteenth_ms)
+    assert not late_ones_wait(timer, fifteenth_ms, timer.topic.end)
+    # When one comes whose second is over, then it waits in a later one, for who asks with all that there is
+    short.keep(12)
+    assert timer.holds(fifteenth_ms)
+    short.enqueue()
+    end = timer.topic.end
+    assert not timer.holds(fifteenth_ms)
+    assert [late_ones_wait(timer, START_MS + second * 1000, end) for second in (11, 12, 14)] == [False, True, True]
+    assert not late_ones_wait(timer, fifteenth_ms, end - 1)
+    timer.move(Read(START_MS + 17_000))
+    assert not late_ones_wait(timer, fifteenth_ms, end)
 
 
 async def test_a_slave_that_follows_knows_what_is_left_to_do(autojump_clock: MockClock) -> None:
