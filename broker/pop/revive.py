@@ -188,7 +188,9 @@ class ReviveQueues:
             window = self._windows[queue] = ReviveWindow(position, self._clock.steps)
         window.pass_to(position)
         window.not_beyond(self._clock.wall_ms())
-        window.timer_end = self._parts.store.written_queue_offset(names.TIMER_TOPIC, TIMER_QUEUE)
+        store = self._parts.store
+        window.timer_end = store.written_queue_offset(names.TIMER_TOPIC, TIMER_QUEUE)
+        window.queue_end = store.written_queue_offset(self._log.topic, queue)
         for ack in self._handed_on.pop(queue, ()):
             window.add_ack(ack)
         at_end = self._scan(queue, window)

@@ -14,6 +14,8 @@ The laws:
 * What is put into the timer late comes out at once, before what waits there for an earlier second while the timer is
   behind, acknowledgements among it: nothing is ripe before the timer is past its time, and has given up what was put
   there before the check point came out and waits in a later second than its own.
+* What belongs to a check point may stand far behind it: a master writes what a slave handed out all at once. It is ripe
+  when the queue is read up to where it ended when the time had come, or for :data:`FAR_BEHIND` entries.
 * A check point that came much too early is no work of now: it goes around again (:attr:`Ripe.early`), and holds up
   nothing. Only somebody who writes into the revive topic by hand makes such.
 * Acknowledgements that came before their check point wait for it, :data:`MOST_ORPHANS` of them; they hold up nothing.
@@ -25,6 +27,7 @@ progress again each time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import islice
 
 import attrs
 
@@ -36,6 +39,8 @@ QUIET_MS = 3_000
 LATE_MS = AHEAD_MS + PATIENCE_MS
 TOO_EARLY_MS = 60_000
 MOST_ORPHANS = 10_000
+FAR_BEHIND = 65_536
+"""Entries of one queue that are read, and kept as far as they are open, before the first of them is ripe."""
 NEVER = float("inf")
 
 
@@ -49,6 +54,7 @@ class Ripe:
         early: its time has not come at all, it must go around again.
         not_before_ms: wall time until which acknowledgements may still come, of one that came late.
         timer_end: end of the timer's topic when it was read: what is in front of it may be its acknowledgements.
+        queue_end: what is in front of this offset may be so, too; ``None`` until its time has come.
     """
 
     position: int
@@ -56,6 +62,7 @@ class Ripe:
     early: bool = False
     not_before_ms: int = 0
     timer_end: int = 0
+    queue_end: int | None = None
 
 
 class ReviveWindow:
@@ -71,6 +78,7 @@ class ReviveWindow:
         held_until_ms: nothing is to be taken as ripe until the timer is past this second, for what comes out
             of it until then is not in the order of its time; 0: it is.
         timer_end: the end of the timer's topic.
+        queue_end: the end of the queue, what readers may not see yet included.
     """
 
     def __init__(self, position: int, steps: ClockSteps) -> None:
@@ -80,6 +88,7 @@ class ReviveWindow:
         self.time_ms = 0
         self.held_until_ms = 0
         self.timer_end = 0
+        self.queue_end = 0
         self._now_ms = 0
         self._came_ms = 0
         self._points: dict[Key, Ripe] = {}
@@ -177,17 +186,23 @@ class ReviveWindow:
             may_come: tells whether acknowledgements of one are still on their way, whatever the time is.
         """
         found: list[Ripe] = []
-        for each in self._points.values():
+        for key, each in self._points.items():
             done = self.time_ms - self._due_ms(each.point) > PATIENCE_MS and self._now_ms >= each.not_before_ms
             if len(found) == limit or not (each.early or (done and not may_come(each))):
+                break
+            end = each.queue_end
+            if end is None:  # noted once, for the queue may grow as fast as it is read
+                end = min(self.queue_end, each.position + FAR_BEHIND)
+                self._points[key] = each = attrs.evolve(each, queue_end=end)
+            if self.next < end and not each.early:
                 break
             found.append(each)
         return found
 
     def after(self, ripe: Sequence[Ripe]) -> int:
         """Return the offset before which everything is done once *ripe*, the first ones, are."""
-        rest = list(self._points.values())[len(ripe) : len(ripe) + 1]
-        return rest[0].position if rest else self.next
+        rest = next(islice(self._points.values(), len(ripe), None), None)
+        return self.next if rest is None else rest.position
 
     def pass_to(self, position: int) -> None:
         """Forget what is in front of *position*: it is done."""

@@ -17,7 +17,7 @@ from understudy.broker.pop.choice import Queue
 from understudy.broker.pop.order import STALE, UNKNOWN, OrderTable, next_record, read_order_table
 from understudy.broker.pop.revive_log import Ack, CheckPoint, ReviveLogError, read_entry
 from understudy.broker.pop.stepped_clock import ClockSteps
-from understudy.broker.pop.window import LATE_MS, QUIET_MS, ReviveWindow
+from understudy.broker.pop.window import FAR_BEHIND, LATE_MS, QUIET_MS, ReviveWindow
 from understudy.format import json_dialect, names, receipts
 from understudy.format.receipts import Receipt, ReceiptError, read_receipt
 
@@ -199,6 +199,19 @@ class TestWindow:
         window.reached_end(13_001, True)
         assert not window.ripe(9)
         window.reached_end(13_001, False)
+        assert window.ripe(9)
+
+    @pytest.mark.parametrize(("end", "ripe_at"), [(6, 6), (FAR_BEHIND + 9, FAR_BEHIND)])
+    def test_ripe_when_what_was_there_at_its_time_is_read_or_much_of_it(self, end: int, ripe_at: int) -> None:
+        window = ReviveWindow(0, ClockSteps())
+        self.feed(window, point_at(10_000))
+        window.add(1, None, 20_000)
+        window.queue_end = end
+        assert window.ripe(9) == []
+        window.queue_end += 1  # the queue grows as it is read
+        window.skip_to(ripe_at - 1)
+        assert window.ripe(9) == []
+        window.skip_to(ripe_at)
         assert window.ripe(9)
 
     def test_acknowledged_before_and_after(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from broker_rig import Rig
 from pop_rig import ACK, POP, ack_header, bodies, open_virtual, pop_header, prepare, receipts, virtual_world
 from trio.testing import MockClock
 
-from understudy.broker.pop.revive_log import CheckPoint
+from understudy.broker.pop.revive import SCAN
+from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint
 from understudy.broker.services import ServiceRow
 from understudy.broker.timer.done import Done, Read
 from understudy.format.receipts import Receipt
@@ -22,6 +24,23 @@ def point_of(popped: tuple[Record, Receipt]) -> CheckPoint:
     return CheckPoint(
         "T", "g", record.queue_id, receipt.start_offset, receipt.pop_ms, INVISIBLE_MS, "broker-a", offsets
     )
+
+
+def point_at(offset: int, pop_ms: int, invisible_ms: int = 5_000) -> CheckPoint:
+    return CheckPoint("T", "g", 0, offset, pop_ms, invisible_ms, "broker-a", (offset,))
+
+
+async def all_popped(rig: Rig, seconds: int) -> list[bytes]:
+    """Pop and acknowledge for a while; return what came."""
+    found = list[bytes]()
+    for _ in range(seconds):
+        answer = rig.ask(POP, pop_header(invisibleTime="600000"))
+        if answer.code == 0:
+            found += bodies(answer)
+            for _, receipt in receipts(answer):
+                assert rig.ask(ACK, ack_header(receipt)).code == 0
+        await rig.broker.world.clock.sleep(1)
+    return found
 
 
 async def one_acknowledged_and_one_left(rig: Rig, asked: dict[str, str]) -> tuple[ServiceRow, ServiceRow]:
@@ -83,4 +102,31 @@ async def test_what_comes_home_waits_for_acknowledgements_in_a_later_second_than
         await world.clock.sleep(10)
         assert bodies(rig.ask(POP, asked)) == [b"left"]
         assert rig.ask(POP, asked).code == 210
+        rig.nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("entries_between", [10, SCAN + 100])
+async def test_an_acknowledgement_far_behind_its_check_point_counts(
+    entries_between: int, autojump_clock: MockClock
+) -> None:
+    """A slave sends a master that does not ask for its table all check points before the acknowledgements."""
+    world = virtual_world()
+    async with open_virtual({"reviveQueueNum": "1"}, world) as rig:
+        prepare(rig, queues=1)
+        bodies_left = [b"%d" % number for number in range(entries_between)]
+        for body in (b"acknowledged", *bodies_left):
+            rig.send("T", body)
+        written, pop_ms = rig.broker.pops.log, world.clock.wall_ms()
+        first, second, *others = [point_at(offset, pop_ms, 8_300) for offset in range(entries_between + 1)]
+        rig.broker.offsets.commit("g", "T", 0, entries_between + 1)
+        # given one whose time has come, and another one, so that its queue was not quiet since
+        first, second = attrs.evolve(first, invisible_ms=5_000), attrs.evolve(second, invisible_ms=7_000)
+        for point in (first, second):
+            written.write(point, 0, point.revive_ms - AHEAD_MS)
+        await world.clock.sleep(7.5)
+        # when its acknowledgement is written behind more than one read takes
+        for point in others:
+            written.write(point, 0, point.revive_ms - AHEAD_MS)
+        written.write(Ack(first.key, (0,)), 0, first.revive_ms)
+        assert sorted(await all_popped(rig, 60), key=int) == sorted(bodies_left, key=int)
         rig.nursery.cancel_scope.cancel()
