@@ -10,12 +10,12 @@ import trio
 
 from understudy.broker.deferred_service import DeferredService
 from understudy.broker.inner import InnerMessage
-from understudy.broker.pop.acting import ack_of
+from understudy.broker.pop.acting import Homeward
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.recovery import GroupQueue, newest_points, note_handed_out, points_from, set_back
 from understudy.broker.pop.revive import ReviveParts, ReviveQueues
-from understudy.broker.pop.revive_log import AHEAD_MS, CheckPoint, Entry, entry_of
+from understudy.broker.pop.revive_log import CheckPoint, Entry, entry_of
 from understudy.broker.pop.revive_target import ReviveTarget
 from understudy.broker.pop.state import PopState
 from understudy.broker.pop.taking import Taker
@@ -29,6 +29,7 @@ from understudy.broker.storage import config_path
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
+from understudy.runtime.signal import Signal
 from understudy.runtime.table import save_table
 from understudy.store.status import PutRejected, PutStatus
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 log = get_logger("broker.pops")
 
+HOME_AGAIN_SECONDS = 2.0
+"""Pause before what the log did not take is tried again: the timer takes only so much for one second."""
 _TURN = 256
 """Check points that are read in one turn."""
 _STEP = 16
@@ -70,6 +73,8 @@ class Pops:
         self.log.keep = partial(self.keep, logged=False)
         self._saved = self.acting.revision
         self._recovered = False
+        self._homing, self._learned, self._refused = trio.Lock(), Signal(), 0
+        self.acting.on_change.append(self._learned.set)
         self.hold = PopHold(
             world.clock,
             broker.arrivals,
@@ -128,7 +133,10 @@ class Pops:
         return (self._recovered and rules.acting) if self._broker.role.is_slave else rules.may_store
 
     async def run(self) -> None:
-        """Bring messages back until cancelled, and write what waits in memory when it is due."""
+        """Bring messages back until cancelled, and write what waits in memory when it is due.
+
+        A master writes what slaves handed out for it, too.
+        """
         broker = self._broker
         try:
             if broker.role.is_slave:  # its copy of the offsets is older than its copy of the log
@@ -138,6 +146,8 @@ class Pops:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.moving.run)
                 nursery.start_soon(self.revive.run)
+                if not broker.role.is_slave:
+                    nursery.start_soon(self._keep_bringing_home)
         finally:
             self._recovered = False
 
@@ -154,8 +164,6 @@ class Pops:
     def change_role(self, rules: RoleRules) -> None:
         """Serve the next role: what is due goes where *rules* say, and who waits learns of it."""
         self.revive.target = self._target(rules)
-        if not self._broker.role.is_slave:
-            self.bring_home_if_possible()
         self.hold.wake_all()
 
     # --- while the broker is a slave ---------------------------------------------------------------------------
@@ -214,31 +222,47 @@ class Pops:
             await disk.in_thread(lambda: save_table(disk, path, content))
             self._saved = revision
 
-    def bring_home_if_possible(self) -> None:
-        """Do as :meth:`bring_home`; what cannot be written now is tried again when the broker starts or comes back."""
-        try:
-            self.bring_home()
-        except PutRejected as error:
-            log.error("what slaves handed out cannot be written yet", why=error)
-
-    def bring_home(self) -> None:
+    async def bring_home(self) -> None:
         """Write what slaves handed out for this master, and it has learned, into the log.
 
-        Raises:
-            PutRejected: it cannot be written; it stays in the table.
+        What cannot be written stays in the table, holds up nothing else, and is tried again while the master serves.
         """
-        acting, written = self.acting, self.log
-        if acting.empty:
-            return
-        points, acks = list(acting.rows()), list(acting.acks.items())
-        for row in points:
-            self._broker.groups.get(row.point.group)  # which may be new: it began while only the slave was there
-            written.write(row.point, row.queue, row.point.revive_ms - AHEAD_MS)
-        for key, ack in acks:
-            written.write(ack_of(key, ack), ack.queue, ack.revive_ms)
-        acting.clear()
-        name = self._broker.identity.canonical_name
-        log.info("what slaves handed out is home", broker=name, check_points=len(points), acknowledgements=len(acks))
+        async with self._homing:
+            before, refused = len(self.acting), list[PutRejected]()
+            try:
+                async with Pace(self._broker.world) as pace:
+                    for each in self.acting.homeward():
+                        if self._broker.role.is_slave or self._broker.history.open:
+                            break  # it is written when the log has its end
+                        self._write_home(each, refused)
+                        await pace.breathe()
+            finally:
+                if (count := before - len(self.acting)) > 0:
+                    self.acting.tell()
+                    name = self._broker.identity.canonical_name
+                    log.info("what slaves handed out is home", broker=name, entries=count)
+            if len(refused) not in (0, self._refused):
+                log.error("some of what slaves handed out cannot be written yet", count=len(refused), why=refused[0])
+            self._refused = len(refused)
+
+    def _write_home(self, each: Homeward, refused: list[PutRejected]) -> None:
+        if isinstance(each.entry, CheckPoint):
+            self._broker.groups.get(each.entry.group)  # which may be new: it began while only the slave was there
+        try:
+            self.log.write(each.entry, each.queue, each.deliver_ms)
+        except PutRejected as error:
+            refused.append(error)
+        else:
+            self.acting.written(each)
+
+    async def _keep_bringing_home(self) -> None:
+        """Do so for what could not be written before, and for what is learned of later."""
+        while True:
+            if self.acting.empty:
+                await self._learned.wait()
+                continue
+            await self.bring_home()
+            await self._broker.world.clock.sleep(HOME_AGAIN_SECONDS)
 
     def forget_topics(self, topics: Set[str]) -> None:
         """Forget what was popped of deleted topics."""

@@ -160,7 +160,7 @@ async def load_tables(broker: Broker) -> None:
         if broker.history.open:
             broker.store.set_writable(False)  # what its slaves have follows here, if anything does
         else:
-            broker.pops.bring_home_if_possible()
+            await broker.pops.bring_home()
 
 
 def _find_lost_topics(broker: Broker) -> None:

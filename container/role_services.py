@@ -281,7 +281,7 @@ class RoleServices:
                 await self._clock.sleep(1)
             else:
                 broker.store.set_writable(True)
-                broker.pops.bring_home_if_possible()
+                await broker.pops.bring_home()
 
     async def _take_over_late(self) -> None:
         late = self._late

@@ -30,6 +30,7 @@ import attrs
 
 from understudy.broker.merge import Limit
 from understudy.broker.pop.revive_log import (
+    AHEAD_MS,
     BATCH_ACK,
     CHECK_POINT,
     Ack,
@@ -80,6 +81,23 @@ class KnownAck:
     revive_ms: int
 
 
+@attrs.frozen
+class Homeward:
+    """What goes into the log of the broker that the receipts name.
+
+    Attributes:
+        entry: a check point, or acknowledgements.
+        queue: of the revive topic.
+        deliver_ms: wall time when it is due there.
+        row: what the table has of it.
+    """
+
+    entry: Entry
+    queue: int
+    deliver_ms: int
+    row: OpenPoint | KnownAck
+
+
 class ActingPops:
     """The table of one broker.
 
@@ -110,6 +128,9 @@ class ActingPops:
     def empty(self) -> bool:
         """Whether nothing waits."""
         return not (self.points or self.acks)
+
+    def __len__(self) -> int:
+        return len(self.acks) + sum(map(len, self.points.values()))
 
     @property
     def revision(self) -> str:
@@ -234,8 +255,7 @@ class ActingPops:
                 self.acks[key] = ack if known is None else attrs.evolve(ack, offsets=ack.offsets | known.offsets)
         for broker_id, number in other.changes.items():
             self.changes[broker_id] = max(number, self.changes.get(broker_id, 0))
-        for listener in self.on_change:
-            listener()
+        self.tell()
 
     def cut(self, limit: Limit) -> None:
         """Leave out messages that the log does not have; of a table that was just read, so that it is no change.
@@ -263,18 +283,41 @@ class ActingPops:
             del self.acks[key]
             self._changed()
 
-    def clear(self) -> None:
-        """Forget everything: the own log has it."""
-        if not self.empty:
-            self.points, self.acks = {}, {}
-            self._changed()
+    def homeward(self) -> Iterator[Homeward]:
+        """Return everything, as it goes into a log; the table may change meanwhile.
+
+        Acknowledgements come before the check points, which meet them there.
+        """
+        for key in list(self.acks):
+            if (known := self.acks.get(key)) is not None:
+                yield Homeward(ack_of(key, known), known.queue, known.revive_ms, known)
+        for before in list(self.rows()):
+            row = self.points.get(before.point.key, {}).get(before.point.re_puts)
+            if row is not None:
+                yield Homeward(row.point, row.queue, row.point.revive_ms - AHEAD_MS, row)
+
+    def written(self, each: Homeward) -> None:
+        """Forget what is in the log now, unless it has changed; others hear of it with :meth:`tell`."""
+        if isinstance(each.row, OpenPoint):
+            if self.points.get(each.entry.key, {}).get(each.row.point.re_puts) == each.row:
+                self._put(attrs.evolve(each.row, point=attrs.evolve(each.row.point, offsets=())))
+        elif self.acks.get(each.entry.key) == each.row:
+            del self.acks[each.entry.key]
+        self._count()
+
+    def tell(self) -> None:
+        """Have a change saved and copied."""
+        for listener in self.on_change:
+            listener()
 
     def _changed(self) -> None:
+        self._count()
+        self.tell()
+
+    def _count(self) -> None:
         own_id = self._own_id()
         # Of the clock, so that a broker that lost its disk does not begin with numbers others have seen.
         self.changes[own_id] = max(self.changes.get(own_id, 0) + 1, self._now_ms())
-        for listener in self.on_change:
-            listener()
 
     # --- files and answers -------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.report import FILE_NAME, Report, former_of
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import TableDamagedError, load_table, save_table
-from understudy.store.status import PutRejected
 
 log = get_logger("container.preonline")
 
@@ -74,11 +73,7 @@ async def bring_back(broker: Broker, member: Member) -> None:
         limit = await common.limit(broker.tables.offsets, answer.ext)
         if table.take_back(answer, _within_log(broker, limit)):
             await broker.persistence.save(table.name)
-    if not broker.role.is_slave and not broker.history.open:  # else it is written when the log has its end
-        try:
-            broker.pops.bring_home()
-        except PutRejected as error:
-            raise OSError(f"what slaves handed out cannot be written: {error}") from None
+    await broker.pops.bring_home()
 
 
 async def _asked(broker: Broker, member: Member, table: GivenBackTable) -> Answer | None:

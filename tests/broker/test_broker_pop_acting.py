@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from understudy.broker.pop import acting
 from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.order import OrderRecord, newest
-from understudy.broker.pop.revive_log import Ack, CheckPoint, again, entry_of, message_of
+from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint, again, entry_of, message_of
 from understudy.broker.pop.stepped_clock import ClockSteps
 from understudy.store.status import PutRejected
 
@@ -136,7 +136,8 @@ def test_a_master_that_took_it_empties_its_slave_and_no_other() -> None:
     master, slave, other = table(0), table(1), table(2)
     add(slave, POINT)
     master.join(slave)
-    master.clear()
+    for each in master.homeward():
+        master.written(each)
     add(other, Ack(("t", "g", 0, 7, 7, "a"), (7,)))  # acted at the same time, and was not heard yet
     slave.join(master)
     other.join(master)
@@ -144,6 +145,26 @@ def test_a_master_that_took_it_empties_its_slave_and_no_other() -> None:
     assert not other.empty
     master.join(other)
     assert not master.empty
+
+
+def test_what_goes_into_a_log_is_what_is_known_when_it_is_written() -> None:
+    pops, later = table(), again(POINT, 101, 70_000)
+    for entry in (POINT, later, Ack(POINT.key, (100,))):
+        add(pops, entry, logged=True)
+    told, homeward = list[str](), pops.homeward()
+    pops.on_change.append(lambda: told.append(pops.revision))
+    acks = next(homeward)
+    assert (acks.entry, acks.queue, acks.deliver_ms) == (Ack(POINT.key, (100,), True), 3, POINT.revive_ms)
+    add(pops, Ack(POINT.key, (103,)))
+    pops.written(acks)
+    pops.drop(later)
+    (point,) = homeward
+    assert (point.entry, point.deliver_ms) == (POINT.acked(100).acked(103), POINT.revive_ms - AHEAD_MS)
+    pops.written(point)
+    # then it is not forgotten what is newer than what was written, and nobody hears of each
+    assert (list(pops.rows()), pops.acks[POINT.key].offsets, len(told)) == ([], {100, 103}, 2)
+    pops.tell()
+    assert told[-1] == pops.revision
 
 
 def test_two_that_acted_at_once_are_put_together() -> None:

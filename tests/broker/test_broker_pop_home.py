@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from broker_rig import Rig
+from broker_rig import Rig, send_header
 from pop_rig import ACK, POP, ack_header, bodies, open_virtual, pop_header, prepare, receipts, virtual_world
 from trio.testing import MockClock
 
@@ -62,7 +62,7 @@ async def one_acknowledged_and_one_left(rig: Rig, asked: dict[str, str]) -> tupl
     await clock.sleep(20)
     for each in popped:
         rig.broker.pops.acting.add(point_of(each), each[1].revive_queue, 0, logged=True)
-    rig.broker.pops.bring_home()
+    await rig.broker.pops.bring_home()
     return rows["pop revive"], rows["timer"]
 
 
@@ -129,4 +129,29 @@ async def test_an_acknowledgement_far_behind_its_check_point_counts(
             written.write(point, 0, point.revive_ms - AHEAD_MS)
         written.write(Ack(first.key, (0,)), 0, first.revive_ms)
         assert sorted(await all_popped(rig, 60), key=int) == sorted(bodies_left, key=int)
+        rig.nursery.cancel_scope.cancel()
+
+
+async def test_one_that_cannot_be_written_yet_holds_up_no_other_and_each_comes_once(autojump_clock: MockClock) -> None:
+    world, count, full_seconds = virtual_world(), 12, 100
+    async with open_virtual({"reviveQueueNum": "1", "timerCongestNumEachSlot": "2"}, world) as rig:
+        prepare(rig, queues=1)
+        for number in range(count):
+            rig.send("T", b"%d" % number)
+        rig.broker.offsets.commit("g", "T", 0, count)
+        # given a second for which the timer takes no more, and a check point for it in front of others
+        full_ms = world.clock.wall_ms() + full_seconds * 1000
+        for _ in range(9):
+            rig.tell(310, send_header("Others", f"TIMER_DELIVER_MS\x01{full_ms}\x02"), b"x")
+            await world.clock.sleep(1)
+        pop_ms = world.clock.wall_ms()
+        for number in range(count):
+            invisible_ms = full_ms + AHEAD_MS - pop_ms if number == 0 else 30_000
+            rig.broker.pops.acting.add(point_at(number, pop_ms, invisible_ms), 0, 0, logged=False)
+        await rig.broker.pops.bring_home()
+        assert [row.point.start_offset for row in rig.broker.pops.acting.rows()] == [0]
+        # then the others come in their time, and that one when there is room for it
+        assert sorted(await all_popped(rig, 60), key=int) == [b"%d" % number for number in range(1, count)]
+        assert await all_popped(rig, full_seconds) == [b"0"]
+        assert rig.broker.pops.acting.empty
         rig.nursery.cancel_scope.cancel()
