@@ -56,6 +56,7 @@ def tables_of(broker: Broker) -> ReplicatedTables:
                 lambda: not (broker.session.rules.acting or broker.presence.isolated or broker.presence.absent),
                 lambda entry, queue, deliver_ms: broker.pops.log.message(entry, queue, deliver_ms),
             ),
+            lambda: _durable_up_to(broker, broker.pops.log.end),
         ),
         now_ms=broker.world.clock.wall_ms,
         log_end=lambda: broker.store.max_physical_offset,
@@ -244,15 +245,20 @@ def _replica_state(broker: Broker) -> dict[str, Any]:
     return {"master": broker.replication.master_address, "synced": sync.synced, "syncedAt": sync.synced_ms}
 
 
+async def _durable_up_to(broker: Broker, end: int) -> None:
+    """Wait for the log of *broker* up to byte *end*. Raises ``OSError``."""
+    store = broker.store
+    if store.flushed_offset < end and not await store.flush():
+        raise OSError(f"the log could not be flushed up to {end}")
+
+
 def _popped_durable(broker: Broker) -> Callable[[], Awaitable[None]]:
     """Offsets must not be durable before what makes popped messages come back is; without pops, nothing waits."""
 
     async def popped_durable() -> None:
         await broker.pops.keep_acting()
-        store = broker.store
-        reached = max(broker.pops.log.end, min(broker.offsets.log_ends.newest, store.max_physical_offset))
-        if store.flushed_offset < reached and not await store.flush():
-            raise OSError(f"the log could not be flushed up to {reached}")
+        reached = max(broker.pops.log.end, min(broker.offsets.log_ends.newest, broker.store.max_physical_offset))
+        await _durable_up_to(broker, reached)
 
     return popped_durable
 

@@ -9,7 +9,7 @@ Source: none, the reference's slaves keep no such table; EscapeBridge.java (putM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -58,13 +58,20 @@ class ReplicatedActingPops(GivenBackTable):
         acting: the table.
         other: makes an empty one.
         home: how entries get to a master of the reference.
+        durable: waits for what was written into the log, which is durable before the table is without it.
     """
 
     name = "acting pops"
     code = RequestCode.GET_ACTING_POPS
-    file = FilePlan("actingPops.json", lambda: SAVE_MS)
 
-    def __init__(self, acting: ActingPops, other: Callable[[], ActingPops], home: Home) -> None:
+    def __init__(
+        self,
+        acting: ActingPops,
+        other: Callable[[], ActingPops],
+        home: Home,
+        durable: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.file = FilePlan("actingPops.json", lambda: SAVE_MS, barrier=durable)
         self.table = acting
         self.home = home
         self._other = other

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import attrs
 import pytest
 from broker_rig import Rig, send_header
@@ -11,6 +13,7 @@ from trio.testing import MockClock
 from understudy.broker.pop.revive import SCAN
 from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint
 from understudy.broker.services import ServiceRow
+from understudy.broker.storage import config_path
 from understudy.broker.timer.done import Done, Read
 from understudy.format.receipts import Receipt
 from understudy.format.record import Record
@@ -154,4 +157,29 @@ async def test_one_that_cannot_be_written_yet_holds_up_no_other_and_each_comes_o
         assert sorted(await all_popped(rig, 60), key=int) == [b"%d" % number for number in range(1, count)]
         assert await all_popped(rig, full_seconds) == [b"0"]
         assert rig.broker.pops.acting.empty
+        rig.nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("after_seconds", [0, 0.15, 0.6, 2])
+async def test_what_came_home_is_always_in_the_durable_log_or_in_the_durable_table(
+    after_seconds: float, autojump_clock: MockClock
+) -> None:
+    world = virtual_world()
+    async with open_virtual({"flushDiskType": "ASYNC_FLUSH", "flushIntervalCommitLog": "5000"}, world) as rig:
+        prepare(rig, queues=1)
+        broker = rig.broker
+        await world.clock.sleep(1)
+        await broker.services.stop("pop revive")  # it would take home what is not there yet
+        rig.tell(310, send_header("T"), b"left")
+        broker.offsets.commit("g", "T", 0, 1)
+        broker.pops.acting.add(point_at(0, world.clock.wall_ms(), 60_000), 0, 0, logged=False)
+        await broker.persistence.save_all()
+        await broker.store.flush()
+        before = broker.store.max_physical_offset
+        await broker.pops.bring_home()
+        assert broker.store.max_physical_offset > before
+        # when the power goes now or a little later
+        await world.clock.sleep(after_seconds)
+        table = json.loads(world.disk.read(config_path(broker.options.store, "actingPops.json")))
+        assert (broker.store.flushed_offset > before) or table["points"]
         rig.nursery.cancel_scope.cancel()
