@@ -155,7 +155,7 @@ class ActingPops:
             self._add_point(entry, queue, logged)
         else:
             self._add_ack(entry, queue, revive_ms)
-        self._changed()
+        self.changed()
 
     def _add_point(self, point: CheckPoint, queue: int, logged: bool) -> None:
         known, acked = self.points.get(point.key, {}).get(point.re_puts), self.acks.get(point.key)
@@ -197,7 +197,7 @@ class ActingPops:
             fits = point.key in self.acks or len(self.acks) < MOST // 2
             if known.logged and fits and not self._goes_around(point.key, offset):
                 self._keep_ack(point.key, (offset,), known.queue, point.revive_ms)
-            self._changed()
+            self.changed()
 
     def _goes_around(self, key: Key, offset: int) -> bool:
         """Return whether a message still waits, with a check point that has the key of the one that was worked off."""
@@ -208,7 +208,7 @@ class ActingPops:
         known = self.points.get(point.key, {}).get(point.re_puts)
         if known is not None:
             self._put(attrs.evolve(known, point=attrs.evolve(point, offsets=())))
-            self._changed()
+            self.changed()
 
     def _put(self, row: OpenPoint) -> None:
         """Keep *row* in the place of what is known of its check point, unless nothing of it is open."""
@@ -272,6 +272,19 @@ class ActingPops:
                     point = point.acked(offset) if offset >= most else point
                 self._put(attrs.evolve(row, point=point))
 
+    def leave_logged(self) -> bool:
+        """Leave out check points that the log has; of a table that was just read, so that it is no change yet.
+
+        One that goes around again stays: whoever handed it out first, the log may not have it.
+
+        Returns:
+            Whether there was one: who joins the table must have its own counted as changed then.
+        """
+        logged = [row for row in self.rows() if row.logged and not row.point.re_puts]
+        for row in logged:
+            self._put(attrs.evolve(row, point=attrs.evolve(row.point, offsets=())))
+        return bool(logged)
+
     @property
     def acted_last(self) -> bool:
         """Whether nobody has changed the table after this broker: it is the one that acted last."""
@@ -281,7 +294,7 @@ class ActingPops:
         """Forget the acknowledgements of a check point, unless more than *known* has come: the master has them."""
         if self.acks.get(key) == known:
             del self.acks[key]
-            self._changed()
+            self.changed()
 
     def homeward(self) -> Iterator[Homeward]:
         """Return everything, as it goes into a log; the table may change meanwhile.
@@ -306,11 +319,12 @@ class ActingPops:
         self._count()
 
     def tell(self) -> None:
-        """Have a change saved and copied."""
+        """Have it saved and copied."""
         for listener in self.on_change:
             listener()
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Give the table a new number, and have it saved and copied."""
         self._count()
         self.tell()
 

@@ -102,11 +102,15 @@ class ReplicatedActingPops(GivenBackTable):
         """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
         return not self.read(answer).empty
 
-    def take_back(self, answer: Answer, limit: Limit) -> bool:
+    def take_back(self, answer: Answer, limit: Limit, *, late: bool = False) -> bool:
         """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
         theirs, before = self.read(answer), self.table.revision
         theirs.cut(limit)
+        # The own timer has had out what the log has; of acknowledgements that others took, nobody knows here.
+        left_out = late and theirs.leave_logged()
         self.table.join(theirs)
+        if left_out:
+            self.table.changed()
         return self.table.revision != before
 
 

@@ -26,7 +26,7 @@ class ReplicatedOrders(KeptAsItIs[OrderTable], GivenBackTable):
         """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
         return any(read_order_table(read_object(answer.body)).values())
 
-    def take_back(self, answer: Answer, limit: Limit) -> bool:
+    def take_back(self, answer: Answer, limit: Limit, *, late: bool = False) -> bool:
         """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
         before = self.table.revision
         self.table.join(read_order_table(read_object(answer.body)), limit)

@@ -273,13 +273,14 @@ class GivenBackTable(KeptTable):
         """
 
     @abstractmethod
-    def take_back(self, answer: Answer, limit: Limit) -> bool:
+    def take_back(self, answer: Answer, limit: Limit, *, late: bool = False) -> bool:
         """Know what another replica knows, too.
 
         Args:
             answer: to a question without header fields but that for its history.
             limit: ``topic@group`` and queue id to the queue offset up to which the other replica's word counts,
                 ``None`` for all of it.
+            late: this broker serves already, and has delivered what was due itself.
 
         Returns:
             Whether anything has changed.

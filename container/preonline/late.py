@@ -3,7 +3,8 @@
 A master that every name server had dropped waits one timeout for each of its slaves, and then goes on without those
 that do not answer. What clients committed at such a slave meanwhile is known there only. It is merged as ever, queue by
 queue, but the master serves by now: only offsets that stand where they stood when it began to serve move. Progress of
-delayed messages is left as it is, for the master has delivered by then whatever was due.
+delayed messages is left as it is, for the master has delivered by then whatever was due, check points of its own log
+among it; those that only the slave has, and all acknowledgements, are taken home.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class LateTakeOver:
         broker, name = self._broker, self._broker.identity.canonical_name
         try:
             found = await compare(broker, member)
-            await bring_back(broker, member)
+            await bring_back(broker, member, late=True)
         except (RemotingError, RefusedError, ValueError, OSError) as error:
             log.debug("slave still not reached", broker=name, member=member, why=error)
             return

@@ -56,10 +56,15 @@ async def handed_out(broker: Broker, member: Member) -> bool:
     return False
 
 
-async def bring_back(broker: Broker, member: Member) -> None:
+async def bring_back(broker: Broker, member: Member, *, late: bool = False) -> None:
     """Make ours what *member* handed out for its master, as far as its log and ours are the same.
 
     Done before its offsets are: nobody may go on behind what nothing brings back.
+
+    Args:
+        broker: whose group it is.
+        member: that acted.
+        late: *broker* serves already.
 
     Raises:
         RemotingError, ValueError: as :func:`compare`.
@@ -71,7 +76,7 @@ async def bring_back(broker: Broker, member: Member) -> None:
         if answer is None:
             continue
         limit = await common.limit(broker.tables.offsets, answer.ext)
-        if table.take_back(answer, _within_log(broker, limit)):
+        if table.take_back(answer, _within_log(broker, limit), late=late):
             await broker.persistence.save(table.name)
     await broker.pops.bring_home()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.order import OrderRecord, newest
 from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint, again, entry_of, message_of
 from understudy.broker.pop.stepped_clock import ClockSteps
+from understudy.broker.replicated.acting_pops import Home, ReplicatedActingPops
+from understudy.broker.replicated.table import Answer
 from understudy.store.status import PutRejected
 
 POINT = CheckPoint("t", "g", 2, 100, 1_000, 60_000, "a", (100, 101, 103))
@@ -145,6 +148,22 @@ def test_a_master_that_took_it_empties_its_slave_and_no_other() -> None:
     assert not other.empty
     master.join(other)
     assert not master.empty
+
+
+def test_what_the_log_has_is_left_out_of_what_is_taken_late() -> None:
+    slave, master = table(1), table(0)
+    home = Home(lambda: True, lambda entry, queue, deliver_ms: message_of(entry, "revive", queue, 0, 1, b"\0" * 8))
+    replicated, own = ReplicatedActingPops(master, lambda: table(0), home), attrs.evolve(POINT, start_offset=200)
+    add(slave, POINT, logged=True)
+    add(slave, again(POINT, 101, 70_000), logged=True)
+    add(slave, own)
+    add(slave, Ack(POINT.key, (100,)))
+    answer = Answer({}, json.dumps(slave.to_json()).encode())
+    assert replicated.take_back(answer, lambda key, queue_id: None, late=True)
+    assert [(row.point.start_offset, row.point.re_puts) for row in master.rows()] == [(101, 1), (200, 0)]
+    assert list(master.acks) == [POINT.key]
+    slave.join(master)
+    assert (slave.points, slave.acks) == (master.points, master.acks)
 
 
 def test_what_goes_into_a_log_is_what_is_known_when_it_is_written() -> None:
