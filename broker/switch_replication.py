@@ -159,7 +159,7 @@ class SwitchReplication(Replication):
         keeper = SyncStateKeeper(
             self._world.clock, log_to_give, self._epochs, durable, self._switch, self.own_id, before, members, set_epoch
         )
-        keeper.prove(proven_at)
+        keeper.prove(proven_at, set_epoch)
         keeper.fenced = self._fenced
         keeper.confirm_changed.append(self._confirmed)
         keeper.wanted.append(self._want)
@@ -246,10 +246,10 @@ class SwitchReplication(Replication):
         """Know, before the role of a master begins, its set, and when the controller was asked."""
         self._appointed = members, set_epoch, proven_at
 
-    def prove(self, asked_at: Moment) -> None:
-        """Take note that a controller, asked at *asked_at*, said that this broker is master."""
+    def prove(self, asked_at: Moment, set_epoch: int) -> None:
+        """Take note that a controller, asked at *asked_at*, said that this broker is master, and the set's epoch."""
         if self._keeper is not None:
-            self._keeper.prove(asked_at)
+            self._keeper.prove(asked_at, set_epoch)
             self._tell_copies()
 
     def followers(self) -> Collection[int]:

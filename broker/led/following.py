@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import attrs
 
@@ -157,6 +157,16 @@ class TakeNews:
 
 Action: TypeAlias = Question | TakeRole | TakeNews
 
+
+class Named(NamedTuple):
+    """The leader's word that this broker is master: of which epoch, when it was asked, how old the set was then."""
+
+    epoch: int
+    asked_at: Moment
+    set_epoch: int
+
+
+_UNNAMED = Named(0, NEVER, 0)
 _NEVER: Mapping[Ask, float] = {ask: math.inf for ask in Ask}
 
 
@@ -174,7 +184,7 @@ class State:
         asked: questions under way.
         asked_set: the set that was asked for last.
         due: when each question is to be asked (monotonic seconds).
-        named: the newest epoch in which the leader named this broker as master, and when it was asked last.
+        named: the newest epoch in which the leader named this broker as master, and the word that was asked for last.
     """
 
     own_id: int
@@ -186,7 +196,7 @@ class State:
     asked: frozenset[Ask] = frozenset()
     asked_set: frozenset[int] = frozenset()
     due: Mapping[Ask, float] = _NEVER
-    named: tuple[int, Moment] = (0, NEVER)
+    named: Named = _UNNAMED
 
     @property
     def is_master(self) -> bool:
@@ -205,7 +215,7 @@ class State:
 
     def named_at(self, epoch: int) -> Moment:
         """Return when the leader was asked last that named this broker as master of *epoch*."""
-        return self.named[1] if self.named[0] == epoch else NEVER
+        return self.named.asked_at if self.named.epoch == epoch else NEVER
 
     def next_at(self) -> float:
         """Return when :class:`Looked` is due (monotonic seconds)."""
@@ -257,7 +267,7 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
         case Said(ask, word, asked_at):
             state = _answered(state, ask)
             if word.master_id == state.own_id:
-                state = attrs.evolve(state, named=max(state.named, (word.epoch, asked_at)))
+                state = attrs.evolve(state, named=max(state.named, Named(word.epoch, asked_at, word.set_epoch)))
             state, news = _hear(state, word, now)
             if state.due[Ask.REPLICAS] == math.inf:
                 pause = pace.replicas if word.master_id is not None else pace.again

@@ -48,8 +48,8 @@ class LedReplication(Protocol):
         """Know, before the role of a master begins, its set, and when the controller was asked."""
         ...
 
-    def prove(self, asked_at: Moment) -> None:
-        """Take note that a controller, asked at *asked_at*, said that this broker is master."""
+    def prove(self, asked_at: Moment, set_epoch: int) -> None:
+        """Take note that a controller, asked at *asked_at*, said that this broker is master, and the set's epoch."""
         ...
 
     def followers(self) -> Collection[int]:

@@ -188,7 +188,7 @@ class Led:
             self.state = state
             if state.proven_at != proven_at:
                 proven_at = state.proven_at
-                self._replication.prove(proven_at)
+                self._replication.prove(proven_at, state.named.set_epoch)
             for action in actions:
                 nursery.start_soon(self._do, action)
             if not self._events and self._pushed is None:

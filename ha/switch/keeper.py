@@ -22,7 +22,10 @@ from understudy.runtime.log import get_logger
 log = get_logger("ha.sync_state")
 
 ASKED_SECONDS = 10.0
-"""How long a question that has left may still be accepted: it is taken at once, and confirmed within 5 s."""
+"""How long a question that has left may still be accepted: it is taken at once, and confirmed within 5 s.
+
+Whoever has heard nothing by then does not know whether it was.
+"""
 
 EVERYBODY = 1 << 30
 """The number of copies that stands for all of the sync-state set (``allAckInSyncStateSet``)."""
@@ -148,10 +151,18 @@ class SyncStateKeeper:
         away = self.state.everybody - self._followers.keys() - {self.state.own_id}
         return bool(away) and silent > self._settings.trust_s and not self.proven
 
-    def prove(self, asked_at: Moment) -> None:
-        """Take note that a controller, asked at *asked_at*, said that this broker is master."""
+    def prove(self, asked_at: Moment, set_epoch: int) -> None:
+        """Take note that a controller, asked at *asked_at*, said that this broker is master, and how old the set is.
+
+        Args:
+            asked_at: when it was asked.
+            set_epoch: what it said of the set.
+        """
         self._proven_at = max(self._proven_at, asked_at)
-        self._settle()
+        settled = self.state.settled(asked_at.monotonic, set_epoch)
+        if settled != self.state:
+            self.state = settled
+            self._confirm()
 
     def asking(self, members: frozenset[int], set_epoch: int) -> Asked:
         """Take note that the controller is being asked for *members*; who came to be in it may be elected any moment.
@@ -170,12 +181,6 @@ class SyncStateKeeper:
         self.state = self.state.refused(question)
         self._confirm()
 
-    def _settle(self) -> None:
-        settled = self.state.at(self._clock.monotonic())
-        if settled != self.state:
-            self.state = settled
-            self._confirm()
-
     def accepted(self, members: frozenset[int], set_epoch: int) -> None:
         """Take what the controller says the set is."""
         before, self.state = self.state, self.state.answered(members, set_epoch)
@@ -185,10 +190,12 @@ class SyncStateKeeper:
 
     def look(self) -> frozenset[int]:
         """Return the set that is right now; the controller is to be asked for it when it is not the one in force."""
-        now = self._clock.monotonic()
-        self.state = self.state.at(now)
         members = sync_state.after_look(
-            self.state, self._followers, self._store.max_physical_offset, now, self._settings.patience_s
+            self.state,
+            self._followers,
+            self._store.max_physical_offset,
+            self._clock.monotonic(),
+            self._settings.patience_s,
         )
         self.state = self.state.wanting(members)
         self._confirm()

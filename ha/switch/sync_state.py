@@ -76,7 +76,8 @@ class Asked:
     Attributes:
         members: the set that was asked for.
         set_epoch: of the set that it was to replace: the controller accepts it as long as that one is in force.
-        until: monotonic seconds after which no controller takes it any more.
+        until: monotonic seconds after which no controller takes it any more; whether one has, only a controller that is
+            asked later can say.
     """
 
     members: frozenset[int]
@@ -132,24 +133,29 @@ class SyncState:
         return attrs.evolve(self, wanted=None if members == self.accepted else members)
 
     def asking(self, question: Asked) -> SyncState:
-        """Return it when *question* leaves."""
-        return attrs.evolve(self, asked=(*self.asked, question))
+        """Return it when *question* leaves; of those before it the last of its kind stands for all."""
+        before = {(each.members, each.set_epoch): each for each in self.asked}
+        return attrs.evolve(self, asked=(*before.values(), question))
 
     def refused(self, question: Asked) -> SyncState:
         """Return it after the controller refused *question*, or never got it."""
         return attrs.evolve(self, asked=tuple(each for each in self.asked if each != question))
 
-    def at(self, now: float) -> SyncState:
-        """Return it at *now* (monotonic seconds), without the questions that no controller takes any more."""
-        if all(each.until > now for each in self.asked):
-            return self
-        return attrs.evolve(self, asked=tuple(each for each in self.asked if each.until > now))
+    def settled(self, asked_at: float, set_epoch: int) -> SyncState:
+        """Return it without the questions that were never accepted, nor can be any more.
+
+        Args:
+            asked_at: monotonic seconds when a controller was asked that said *set_epoch*.
+            set_epoch: of the set in force then: what was to replace it has not.
+        """
+        asked = tuple(each for each in self.asked if each.until > asked_at or each.set_epoch != set_epoch)
+        return self if asked == self.asked else attrs.evolve(self, asked=asked)
 
     def answered(self, members: frozenset[int], set_epoch: int) -> SyncState:
         """Return it after the controller said its set; one that is older than the known one changes nothing.
 
-        A question is settled by a newer set only: while the one that it was to replace is in force, it may be accepted
-        yet, whatever the controller says meanwhile.
+        A newer set settles a question. While the one that it was to replace is in force, it may be accepted yet,
+        whatever the controller says meanwhile, until its time is over (:meth:`settled`).
         """
         if set_epoch < self.set_epoch:
             return self

@@ -40,6 +40,7 @@ FAULTS = (
     "kill_controller",
     "isolate_controller",
 )
+CUTS = frozenset(each for each in FAULTS if "cut" in each or "isolate" in each)
 KEYS = (
     {"allAckInSyncStateSet": "true"},
     {"allAckInSyncStateSet": "true", "minInSyncReplicas": "2"},
@@ -52,6 +53,10 @@ LEARNER = {"b3": {"asyncLearner": "true"}}
 SETTLE_SECONDS = 40
 NEXT_SECONDS = 4.0
 """By then a master that was lost has a successor, or nobody may become it."""
+LONG_CUTS_FROM = 1000
+"""Histories of seeds from here on have cuts that outlast whatever waits for a while; those before stay as they were
+when mutations were assigned to their seeds."""
+LONG_CUT_SECONDS = (10.0, 18.0)
 IMPATIENT_MS = 500
 """How long one of the senders waits: it sends again to a master that stands still, also when another one is elected."""
 
@@ -162,12 +167,21 @@ class Judge:
         self._seen[name] = max(found.items(), default=(0, b""))
 
 
-async def inject(group: LedGroup, fault: str, source: random.Random) -> None:
-    """Let one fault happen, last for a while, and end."""
+async def inject(group: LedGroup, fault: str, source: random.Random, *, long_cuts: bool = False) -> None:
+    """Let one fault happen, last for a while, and end.
+
+    Args:
+        group: whose hosts and network suffer.
+        fault: one of :data:`FAULTS`.
+        source: of what is left to chance.
+        long_cuts: some of those who are cut off stay so for :data:`LONG_CUT_SECONDS`.
+    """
     master, controllers = group.master(), list(CONTROLLERS)
     name = master if master is not None and ("master" in fault or "last" in fault) else source.choice(BROKERS)
     others = [each for each in BROKERS if each != name]
     pause = source.uniform(0.1, 5.0)
+    if long_cuts and fault in CUTS and source.random() < 0.3:
+        pause = source.uniform(*LONG_CUT_SECONDS)
     if fault == "lose_two_masters":
         await lose_two_masters(group, name, source)
     elif fault == "power_of_the_last":
@@ -272,7 +286,7 @@ async def led_history(source: random.Random, seed: int, seconds: float) -> LedRe
             await trio.sleep(source.uniform(0.2, 2.0))
             fault = source.choice(FAULTS)
             result.counts[f"fault {fault}"] += 1
-            await inject(group, fault, source)
+            await inject(group, fault, source, long_cuts=seed >= LONG_CUTS_FROM)
         await _check_the_end(group, judge)
         nursery.cancel_scope.cancel()
     return result

@@ -278,6 +278,7 @@ def test_a_master_knows_when_the_leader_was_asked_that_named_it_last() -> None:
     story.tell(Said(Ask.SET, word(2, 4, (2,)), asked_at=Moment(100.5, 1)))
     story.tell(Said(Ask.REPLICAS, word(None, 5), asked_at=Moment(103, 1)))
     assert story.state.proven_at == Moment(101, 1)
+    assert story.state.named.set_epoch == word(2, 4, (2,)).set_epoch
     # it is asked for again before it holds no longer
     story.tell(Said(Ask.REPLICAS, word(2, 4, (2,)), asked_at=Moment(104, 1)))
     assert story.state.due[Ask.REPLICAS] == story.now + PACE.proof < story.now + PACE.replicas

@@ -127,6 +127,40 @@ def test_a_question_that_nobody_answered_holds_up_a_master_for_a_while_only(monk
     run_seed(scenario, 5)
 
 
+def test_who_was_let_in_by_an_answer_that_was_lost_counts_for_as_long_as_nobody_says_otherwise() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, {**ALL, "minInSyncReplicas": "1"}) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            comes, gone = others(first)
+            for each in (gone, comes):
+                await group.kill(each)
+            await until(lambda: group.members() == [first], 10)
+            # given a slave that comes back, and controllers that let it in, whose answer does not come
+            keeper = part(group, first)._keeper
+            assert keeper is not None
+            await group.start_broker(comes)
+            await until(lambda: any(len(each.members) == 2 for each in keeper.state.asked), 20, 0.0005)
+            network, address = group.cluster.network, group.cluster.address
+            for each in CONTROLLERS:
+                network.cut(address(each), address(first))
+            await until(lambda: len(group.members()) == 2, 5, 0.001)
+            # when the master is cut off for much longer than a question may wait, and the other one is elected
+            group.cluster.partition([first], [comes, *CONTROLLERS])
+            await until(lambda: group.master() == comes, 20)
+            ended = trio.current_time() + 25
+            codes = []
+            while trio.current_time() < ended:
+                codes.append(await group.send(first, b"%d" % len(codes)))
+                await trio.sleep(1)
+            # then it acknowledges nothing
+            assert 0 not in codes
+            group.cluster.heal()
+            await group.ready(2, 60)
+
+    run_seed(scenario, 1)
+
+
 @pytest.mark.parametrize(
     ("error", "counts"),
     [

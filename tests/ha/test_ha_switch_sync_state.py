@@ -90,11 +90,15 @@ def test_a_question_that_left_may_be_accepted_until_another_set_is_or_it_was_ref
     said = left.answered(two, 4)
     # then it may accept the question after this answer
     assert (three, two) == (said.everybody, said.electable)
-    assert three == said.at(9.9).everybody
-    assert SyncState(1, two, 4) == said.at(10.0) == said.refused(question)
+    assert three == said.settled(9.9, 4).everybody
+    assert three == said.settled(99.0, 5).everybody, "it was accepted, or another one was: that word is on its way"
+    assert SyncState(1, two, 4) == said.settled(10.0, 4) == said.refused(question)
     assert SyncState(1, two, 5) == said.answered(two, 5), "the set that it was to replace is gone"
     later = Asked(three, 5, 12.0)
     assert (later,) == said.asking(later).answered(two, 5).asked
+    # asked for again and again, the last one that may be accepted stands for those before
+    again, refused = Asked(three, 4, 15.0), Asked(three, 4, 16.0)
+    assert (again,) == said.asking(again).asking(refused).refused(refused).asked
 
 
 @pytest.mark.covers("R232")
