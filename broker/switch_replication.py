@@ -19,6 +19,7 @@ from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
 from understudy.broker.role import Role
 from understudy.broker.storage import BrokerStartError
+from understudy.broker.switch_question import SetQuestion
 from understudy.broker.switch_settings import KeyedSwitchSettings
 from understudy.ha.following import MasterFollower
 from understudy.ha.master import HaMaster
@@ -266,23 +267,14 @@ class SwitchReplication(Replication):
             self._keeper.accepted(members, set_epoch)
             self._tell_copies()
 
-    def asking(self, members: frozenset[int], set_epoch: int) -> Callable[[], None]:
-        """Know that the controller is being asked for *members*; return what tells that it refused, or never heard it.
-
-        Args:
-            members: the set.
-            set_epoch: of the set that it is to replace.
-        """
-        keeper = self._keeper
-        if keeper is None:
-            return lambda: None
-        question = keeper.asking(members, set_epoch)
-
-        def refused() -> None:
-            keeper.refused(question)
-            self._tell_copies()
-
-        return refused
+    def asking(self, members: frozenset[int], set_epoch: int) -> SetQuestion | None:
+        """Know that the controller is to be asked for *members* in the place of the set of *set_epoch*."""
+        if self._keeper is None:
+            return None
+        flush = self._log.flush if self._switch.all_must_ack else None
+        question = SetQuestion(self._keeper, members, set_epoch, flush, self._tell_copies)
+        self._tell_copies()
+        return question
 
     def wanted_sync_state(self) -> frozenset[int]:
         """Return the set that is right now, this broker included; on a slave nobody but it."""
@@ -350,16 +342,6 @@ class SwitchReplication(Replication):
             await self._log.wait_flushed(self._log.max_physical_offset, FLUSH_MS)
             keeper.update()
             super()._tell_copies()
-
-    async def durable_alone(self, members: frozenset[int]) -> bool:
-        """Have the log durable before the controller hears that *members* are left, if that is this master alone.
-
-        What it acknowledged may be on no other disk; until then others would be elected. False: the disk refused.
-        """
-        keeper = self._keeper
-        if keeper is None or members != {self.own_id} or not self._switch.all_must_ack or keeper.is_durable:
-            return True
-        return await self._log.flush()
 
     @property
     def waits_for_disk(self) -> bool:

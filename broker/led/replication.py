@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from understudy.broker.switch_question import SetQuestion
 from understudy.ha.switch.sync_state import Moment
 
 
@@ -60,12 +61,8 @@ class LedReplication(Protocol):
         """Take the set that the controllers have; without effect on a slave."""
         ...
 
-    async def durable_alone(self, members: frozenset[int]) -> bool:
-        """Have the log durable if *members* are this master alone; False: it is not, and nobody may hear of them."""
-        ...
-
-    def asking(self, members: frozenset[int], set_epoch: int) -> Callable[[], None]:
-        """Know that the controllers are being asked for a set; return what tells that they refused, or never heard it.
+    def asking(self, members: frozenset[int], set_epoch: int) -> SetQuestion | None:
+        """Know that the controllers are to be asked for a set; ``None``: a slave asks for nothing.
 
         Args:
             members: the set.

@@ -225,6 +225,7 @@ class Led:
                 await self._look_whether_known(leader, state.own_id)
             self._tell(LeaderIs(leader))
             return
+        word: Word | None
         try:
             if ask is Ask.REPLICAS:
                 word = await controllers.replicas(state.leader)
@@ -242,17 +243,22 @@ class Led:
             if ask is Ask.REPLICAS and error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
                 self._register_again()
         else:
-            self._tell(Said(ask, word, asked_at))
+            self._tell(Failed(ask, lost=False) if word is None else Said(ask, word, asked_at))
 
-    async def _alter_set(self, leader: str, role: Word, members: frozenset[int]) -> Word:
-        if not await self._replication.durable_alone(members):
+    async def _alter_set(self, leader: str, role: Word, members: frozenset[int]) -> Word | None:
+        """Ask for *members*; return what is in force then. ``None``: others are wanted by now, it was not asked."""
+        question = self._replication.asking(members, role.set_epoch)
+        if question is None:
+            return None
+        if not await question.durable_alone():
             raise UnansweredError("the controller was not asked: the log of who would be alone is not durable")
-        refused = self._replication.asking(members, role.set_epoch)
+        if not question.leaves():
+            return None
         try:
             return await self._controllers.alter_set(leader, role, members)
         except (UnansweredError, RefusedError) as error:
             if error.certain:
-                refused()
+                question.refused()
             raise
 
     async def _ask_addresses(self) -> Mapping[int, str]:

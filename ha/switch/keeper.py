@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 
+import attrs
+
 from understudy.ha.settings import HaParameters, ReplicatedLog
 from understudy.ha.switch import sync_state
 from understudy.ha.switch.epoch_file import EpochFile
@@ -165,16 +167,28 @@ class SyncStateKeeper:
             self._confirm()
 
     def asking(self, members: frozenset[int], set_epoch: int) -> Asked:
-        """Take note that the controller is being asked for *members*; who came to be in it may be elected any moment.
+        """Take note that the controller is about to be asked for *members*, unless others are wanted before it is.
 
         Args:
             members: the set.
             set_epoch: of the set that it is to replace.
         """
-        question = Asked(members, set_epoch, self._clock.monotonic() + ASKED_SECONDS)
+        question = Asked(members, set_epoch, math.inf)
         self.state = self.state.asking(question)
         self._confirm()
         return question
+
+    def leaves(self, question: Asked) -> Asked | None:
+        """Take note that *question* leaves: from now on who is in it may be elected any moment.
+
+        Returns:
+            What it is called from now on; ``None``: another set is wanted by now, it must not leave.
+        """
+        if question not in self.state.asked:
+            return None
+        until = self._clock.monotonic() + ASKED_SECONDS
+        self.state = self.state.left(question, until)
+        return attrs.evolve(question, until=until)
 
     def refused(self, question: Asked) -> None:
         """Take note that the controller refused *question*, or never got it."""

@@ -71,13 +71,13 @@ class Follower:
 
 @attrs.frozen
 class Asked:
-    """A question to the controller that is under way, or that nobody has answered.
+    """A question to the controller that is about to leave, is under way, or that nobody has answered.
 
     Attributes:
         members: the set that was asked for.
         set_epoch: of the set that it was to replace: the controller accepts it as long as that one is in force.
         until: monotonic seconds after which no controller takes it any more; whether one has, only a controller that is
-            asked later can say.
+            asked later can say. Infinite before it has left.
     """
 
     members: frozenset[int]
@@ -130,12 +130,18 @@ class SyncState:
 
     def wanting(self, members: frozenset[int]) -> SyncState:
         """Return it once *members* is what the controller is to be asked for; questions that left may come true."""
-        return attrs.evolve(self, wanted=None if members == self.accepted else members)
+        asked = tuple(each for each in self.asked if each.until < math.inf or each.members == members)
+        return attrs.evolve(self, wanted=None if members == self.accepted else members, asked=asked)
 
     def asking(self, question: Asked) -> SyncState:
-        """Return it when *question* leaves; of those before it the last of its kind stands for all."""
+        """Return it when *question* is to leave; of those before it the last of its kind stands for all."""
         before = {(each.members, each.set_epoch): each for each in self.asked}
         return attrs.evolve(self, asked=(*before.values(), question))
+
+    def left(self, question: Asked, until: float) -> SyncState:
+        """Return it when *question* has left, which may be accepted *until* then (monotonic seconds)."""
+        asked = (attrs.evolve(each, until=until) if each == question else each for each in self.asked)
+        return attrs.evolve(self, asked=tuple(asked))
 
     def refused(self, question: Asked) -> SyncState:
         """Return it after the controller refused *question*, or never got it."""

@@ -140,6 +140,8 @@ class SimDisk:
         self.used_bytes: int | None = None
         self.sync_seconds = sync_seconds
         self._spread_seconds = spread_seconds
+        #: Set by a test: a call has its effect before it takes its time, so what is written meanwhile is not in it.
+        self.effect_first = False
         #: Set by a test to let every sync fail.
         self.sync_error: OSError | None = None
         self.locks: set[str] = set()
@@ -338,8 +340,11 @@ class SimDisk:
     async def in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
         # as a real worker thread's, the call is not given up half-way
         with trio.CancelScope(shield=not abandon):
-            await self._wait(self.sync_seconds)
+            if not self.effect_first:
+                await self._wait(self.sync_seconds)
             result = function()
+            if self.effect_first:
+                await self._wait(self.sync_seconds)
             if self._spread_seconds:
                 await self._wait(0.0)
         return result

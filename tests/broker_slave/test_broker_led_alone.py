@@ -10,6 +10,7 @@ from test_broker_led_replication import ALL, Group, open_group
 
 from understudy.broker.broker import Broker
 from understudy.broker.role import Role
+from understudy.broker.switch_replication import SwitchReplication
 from understudy.testkit.led.group import BROKERS, led_group
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
@@ -132,6 +133,55 @@ def test_a_master_relies_on_its_disk_while_the_only_other_copy_cannot_be_elected
             await until(lambda: 2 in keeper.state.everybody, 10)
             assert keeper.state.accepted == {1}
             for each in range(10):
+                assert await group.send(master, b"%d" % each) == 0
+                assert master.store.flushed_offset == master.store.max_physical_offset
+
+    run_seed(scenario, 1)
+
+
+def test_a_set_of_the_master_alone_is_not_asked_for_when_a_slave_is_back_before_the_disk_is_through() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, {**ALL, **LAZY}) as group:
+            name = await group.ready(3)
+            await group.create_topic(name)
+            other, third = sorted(set(BROKERS) - {name})
+            await group.kill(third)
+            await until(lambda: sorted(group.members()) == sorted([name, other]), 10)
+            assert await group.send(name, b"first") == 0
+            store, part = group.brokers[name].store, group.brokers[name].replication
+            assert isinstance(part, SwitchReplication)
+            # given a slave that is back while the master's disk still writes what it has to have for a set without it
+            disk = group.cluster.host(name).disk
+            disk.sync_seconds, disk.effect_first = 4.0, True
+            await group.kill(other)
+            await group.start_broker(other)
+            await until(lambda: len(part.copying()) == 1 and len(part.wanted_sync_state()) == 2, 10, 0.01)
+            # when messages are acknowledged because that slave has them
+            assert [await group.send(name, b"%d" % each) for each in range(3)] == [0] * 3
+            acknowledged = store.max_physical_offset
+            assert store.flushed_offset < acknowledged
+            # then the controllers do not have the master alone in the set before they are on its disk
+            with trio.move_on_after(10):
+                await until(lambda: group.members() == [name], 20, 0.001)
+                assert store.flushed_offset >= acknowledged
+
+    run_seed(scenario, 1)
+
+
+def test_what_is_acknowledged_while_a_master_prepares_to_be_alone_is_on_its_disk() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, {**ALL, **LAZY}) as group, trio.open_nursery() as nursery:
+            master = await group.elect(1)
+            await group.in_step()
+            await until(lambda: len(group.members) == 3, 10)
+            # given a question that is decided, though the slaves are there and another set is wanted
+            disk = group.cluster.host("c1").disk
+            disk.sync_seconds, disk.effect_first = 1.0, True
+            question = group.part(1).asking(frozenset({1}), group.set_epoch)
+            assert question is not None
+            nursery.start_soon(question.durable_alone)
+            # then what comes meanwhile waits for the disk
+            for each in range(3):
                 assert await group.send(master, b"%d" % each) == 0
                 assert master.store.flushed_offset == master.store.max_physical_offset
 

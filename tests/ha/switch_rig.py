@@ -113,7 +113,8 @@ class Replica:
                     set_epoch = keeper.state.set_epoch
                     if members == keeper.state.accepted:
                         continue
-                    question = keeper.asking(members, set_epoch)
+                    question = keeper.leaves(keeper.asking(members, set_epoch))
+                    assert question is not None
                     done = controller.alter(self.id, epoch, members, set_epoch)
                     if not done:
                         keeper.refused(question)

@@ -101,6 +101,16 @@ def test_a_question_that_left_may_be_accepted_until_another_set_is_or_it_was_ref
     assert (again,) == said.asking(again).asking(refused).refused(refused).asked
 
 
+def test_a_question_that_has_not_left_is_dropped_when_another_set_is_wanted() -> None:
+    alone, both = frozenset({1}), frozenset({1, 2})
+    asking = SyncState(1, both, 4).wanting(alone).asking(Asked(alone, 4, math.inf))
+    assert SyncState(1, both, 4) == asking.wanting(both)
+    assert asking == asking.wanting(alone)
+    left = asking.left(Asked(alone, 4, math.inf), 12.0)
+    assert left.wanting(both).may_be_alone
+    assert left.wanting(both).asked == (Asked(alone, 4, 12.0),)
+
+
 @pytest.mark.covers("R232")
 def test_the_confirm_offset() -> None:
     followers = {2: at(70), 3: at(90)}
