@@ -17,6 +17,7 @@ class KeyedSwitchSettings:
     patience_s = property(lambda self: self._keys.ha_max_time_slave_not_catchup / 1000)
     last_file_only = property(lambda self: self._keys.sync_from_last_file)
     learner = property(lambda self: self._keys.async_learner)
+    sync_flush = property(lambda self: self._keys.flush_disk_type == "SYNC_FLUSH")
     copies = property(lambda self: self._keys.in_sync_replicas)
 
     @property

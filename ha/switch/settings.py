@@ -13,6 +13,7 @@ class SwitchSettings(Protocol):
         patience_s: how long a member may lag before it leaves the set (``haMaxTimeSlaveNotCatchup``), in seconds.
         last_file_only: an empty slave begins with the master's last file (``syncFromLastFile``).
         learner: this slave copies and is never counted (``asyncLearner``).
+        sync_flush: a slave reports what is durable (``flushDiskType=SYNC_FLUSH``), not what it has in memory.
         copies: replicas that must have a message, unless all must (``inSyncReplicas``).
         trust_s: how long nobody else can be elected after a controller was asked and said that this is the master, in
             seconds: less than the controllers wait for a silent one.
@@ -26,6 +27,8 @@ class SwitchSettings(Protocol):
     def last_file_only(self) -> bool: ...
     @property
     def learner(self) -> bool: ...
+    @property
+    def sync_flush(self) -> bool: ...
     @property
     def copies(self) -> int: ...
     @property

@@ -7,7 +7,12 @@ master's before anything follows it: a history that lies (a damaged file, a stor
 Order on the disk: first the history forgets an epoch, then the log its bytes; first the history knows an epoch, then
 the log gets its bytes. So a stop in between leaves bytes that count as of too old an epoch, never of too new a one.
 
-Source: AutoSwitchHAClient.java. Differs: the first report follows the handshake at once (the reference waits for its
+What this slave reports is what it would have after a loss of its power, where ``flushDiskType`` says that each message
+is flushed (:attr:`SwitchSettings.sync_flush`); else what it has in memory. When a connection ends, it is made durable:
+its master may be gone, and whoever is elected then is the only one who may be.
+
+Source: AutoSwitchHAClient.java. Differs: the report of a slave that flushes each message (the reference's says what it
+has in memory); the first report follows the handshake at once (the reference waits for its
 heartbeat, 5 s); the whole list of epochs is learned from the handshake, where the reference notes only those it sees in
 frames and so can miss some.
 """
@@ -16,6 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
+
+import trio
 
 from understudy.ha import wire
 from understudy.ha.continuity import MismatchError, check_continues
@@ -27,12 +34,16 @@ from understudy.ha.switch.epoch_file import EpochFile
 from understudy.ha.switch.epochs import EpochError, Epochs, common_end, joined
 from understudy.ha.switch.frames import EpochTransfer, MasterHandshake, SlaveHandshake
 from understudy.ha.switch.settings import SwitchSettings
+from understudy.runtime.background import open_background
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("ha.slave")
 
+FLUSH_MS = 1000
+"""How long what has been appended is waited for, before what is durable by then is reported."""
 HANDSHAKE_SECONDS = 5.0
 """How long a master may take to answer the handshake."""
 
@@ -42,6 +53,10 @@ Frame = MasterHandshake | EpochTransfer
 class CutLog(ContinuedLog, Protocol):
     """The part of a message store that is needed here; offsets are bytes."""
 
+    @property
+    def flushed_offset(self) -> int: ...
+    async def flush(self) -> bool: ...
+    async def wait_flushed(self, offset: int, timeout_ms: int) -> bool: ...
     async def truncate(self, offset: int) -> int: ...
     async def finish_truncation(self) -> None: ...
 
@@ -82,11 +97,25 @@ class SwitchSlave(MasterFollower[Frame]):
         self.confirm_changed: list[Callable[[int], None]] = []
         self.cutting: list[Callable[[int], Awaitable[None]]] = []
         self.healing: Callable[[int], Awaitable[None]] | None = None
+        self._grew = Signal()
+        self._reporting = trio.Lock()
 
     def _report_frame(self, offset: int) -> bytes:
         return frames.Report(offset).to_bytes()
 
+    async def _report(self, line: Line[Frame], offset: int) -> None:
+        async with self._reporting:  # of what came and of what is durable, in two tasks
+            await super()._report(line, offset)
+
     async def _exchange(self, stream: ByteStream, address: str) -> str:
+        if self._switch.sync_flush and not await self._store.flush():
+            raise OSError("it could not be made durable")
+        try:
+            return await self._converse(stream)
+        finally:
+            await self._store.flush()
+
+    async def _converse(self, stream: ByteStream) -> str:
         self._enter(HaState.HANDSHAKE)
         if self.healing is not None and self._store.hole is None and self._store.stand_in is not None:
             await self.healing(self._store.stand_in)
@@ -106,7 +135,26 @@ class SwitchSlave(MasterFollower[Frame]):
             raise wire.WireError("the master begins without a handshake")
         await self._cut(greeting[0])
         self._enter(HaState.TRANSFER)
-        return await self._copy(line, greeting[0].epochs, greeting[1:])
+        async with open_background() as nursery:
+            if self._switch.sync_flush:
+                nursery.start_soon(self._report_flushed, line)
+            return await self._copy(line, greeting[0].epochs, greeting[1:])
+
+    async def _report_flushed(self, line: Line[Frame]) -> None:
+        """Report what has come to be durable, again and again."""
+        store = self._store
+        while True:
+            end = store.max_physical_offset
+            if end <= line.reported:
+                await self._grew.wait()
+                continue
+            await store.wait_flushed(end, FLUSH_MS)
+            durable = min(store.flushed_offset, store.max_physical_offset)
+            if durable > line.reported:
+                try:
+                    await self._report(line, durable)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    return  # who reads says so
 
     async def _cut(self, master: MasterHandshake) -> None:
         """Cut what the master does not have from our log, and note the epochs of what stays.
@@ -206,7 +254,14 @@ class SwitchSlave(MasterFollower[Frame]):
                 await self._append(transfer, known, confirmed)
             self._tell_confirmed(confirmed)
             if store.max_physical_offset > line.reported and not self._is_empty():
-                await self._report(line, store.max_physical_offset)
+                await self._tell_end(line)
+
+    async def _tell_end(self, line: Line[Frame]) -> None:
+        """Report our end, or have it reported once it is durable."""
+        if self._switch.sync_flush:
+            self._grew.set()
+        else:
+            await self._report(line, self._store.max_physical_offset)
 
     async def _append(self, transfer: wire.Transfer, known: Epochs, confirmed: int) -> None:
         self.continued_at = self._world.clock.monotonic()
