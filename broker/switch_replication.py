@@ -67,6 +67,7 @@ class SwitchReplication(Replication):
         self._fenced = True
         self._disk_wanted = Signal()
         self._appointed: tuple[frozenset[int], int, Moment] = (frozenset(), 0, NEVER)
+        self._unconfirmed: int | None = None
         self.own_id = 0
         self.commanded: str | None = None
         self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
@@ -161,7 +162,7 @@ class SwitchReplication(Replication):
             self._world.clock, log_to_give, self._epochs, durable, self._switch, self.own_id, before, members, set_epoch
         )
         keeper.prove(proven_at, set_epoch)
-        keeper.fenced = self._fenced
+        keeper.fenced, keeper.unconfirmed = self._fenced, self._unconfirmed
         keeper.confirm_changed.append(self._confirmed)
         keeper.wanted.append(self._want)
         self._keeper = keeper
@@ -235,7 +236,11 @@ class SwitchReplication(Replication):
 
     async def same_role(self, epoch: int) -> None:
         """Go on as before in a newer *epoch*: connections and session stay. Raises ``OSError``."""
-        if self._keeper is not None and epoch > self._epochs.epochs.last_epoch:
+        keeper = self._keeper
+        if keeper is not None and epoch > self._epochs.epochs.last_epoch:
+            keeper.unconfirmed = epoch
+            if not await self._log.flush():
+                raise OSError("the log could not be made durable")
             await self._begin_epoch(epoch)
 
     @property
@@ -243,9 +248,15 @@ class SwitchReplication(Replication):
         """How long the word of a controller that this is the master holds, in seconds."""
         return self._switch.trust_s
 
-    def appoint(self, members: frozenset[int], set_epoch: int, proven_at: Moment) -> None:
-        """Know, before the role of a master begins, its set, and when the controller was asked."""
-        self._appointed = members, set_epoch, proven_at
+    def appoint(self, epoch: int, members: frozenset[int], set_epoch: int, proven_at: Moment) -> None:
+        """Know, before the role of a master begins, its epoch and set, and when the controller was asked."""
+        self._appointed, self._unconfirmed = (members, set_epoch, proven_at), epoch
+
+    def confirmed(self, epoch: int) -> None:
+        """Take note that the controllers have heard that this broker leads in *epoch*; before, others may yet."""
+        if self._keeper is not None:
+            self._keeper.confirmed(epoch)
+            self._tell_copies()
 
     def prove(self, asked_at: Moment, set_epoch: int) -> None:
         """Take note that a controller, asked at *asked_at*, said that this broker is master, and the set's epoch."""
@@ -303,6 +314,8 @@ class SwitchReplication(Replication):
             return 1
         if len(keeper.state.electable) < keys.min_in_sync_replicas or keeper.forsaken:
             return None
+        if keeper.unconfirmed is not None:
+            return EVERYBODY
         if not keys.all_ack_in_sync_state_set and keeper.proven:
             return keys.in_sync_replicas
         if keys.all_ack_in_sync_state_set or len(keeper.state.everybody) > 1:

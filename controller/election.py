@@ -21,12 +21,15 @@ class Live(msgspec.Struct, array_like=True, frozen=True):
         max_offset_bytes: end of its log.
         confirm_offset_bytes: what its replicas confirmed.
         priority: its configured priority, smaller is better.
+        confirms: it acknowledges nothing as a new master before it has told the controllers that it leads, and that
+            what it has is durable.
     """
 
     epoch: int = -1
     max_offset_bytes: int = -1
     confirm_offset_bytes: int = -1
     priority: int = LOWEST_PRIORITY
+    confirms: bool = False
 
 
 class Verdict(msgspec.Struct, array_like=True, frozen=True):

@@ -6,6 +6,10 @@ against something old. Laws:
 1. The master epoch grows with every change of master, including its loss; the set's epoch with every change of the set.
    A group that is not known, though its logs have epochs (its data were cleaned, or the controllers are new), begins
    above them: no epoch is written by two masters. That is feature 2, in force once all members know it.
+   So does the former set: who was elected and confirms that it leads (1001 with its set as it is) is the only one who
+   may be elected from then on; until then, all who could have been in its place, for it has acknowledged nothing, and
+   its disk may lack what it acknowledged before. That is feature 3; masters that do not say that they confirm are the
+   only ones at once, as in the reference.
 2. Ids are given once; the next one is greater than any that was given.
 3. A refused command changes nothing. One that cannot be applied is refused as well, by every member alike.
 
@@ -60,6 +64,12 @@ class Group(Struct, array_like=True):
     master_epoch: int = 0
     sync_state_set: list[int] = []
     set_epoch: int = 0
+    former_set: list[int] = []
+
+    @property
+    def electable(self) -> list[int]:
+        """Who has everything that was acknowledged."""
+        return self.former_set or self.sync_state_set
 
     @property
     def next_id(self) -> int:
@@ -73,6 +83,8 @@ class Group(Struct, array_like=True):
 
 FROM_EPOCHS_OF_LOGS = 2
 """The feature version from which on a first epoch is above those of the group's logs."""
+FORMER_SET = 3
+"""The feature version from which on the former set may be elected until a new master confirms that it leads."""
 EPOCHS_APART = 1_000
 """How far: whoever comes first may have missed later terms than its log knows."""
 EPOCH_BELIEVED = 1 << 30
@@ -122,7 +134,7 @@ class Metadata:
         if isinstance(command, RegisterBroker):
             return self._register(command)
         if isinstance(command, AlterSyncStateSet):
-            return self._alter(command)
+            return self._alter(command, features)
         if isinstance(command, ElectMaster):
             return self._elect(command, features)
         return self._clean(command)
@@ -196,14 +208,15 @@ class Metadata:
             return _show(group, Outcome())
         return Outcome(set_epoch=group.set_epoch, sync_state_set=list(group.sync_state_set))
 
-    def _alter(self, command: AlterSyncStateSet) -> Outcome:
+    def _alter(self, command: AlterSyncStateSet, features: int) -> Outcome:
         group = self.groups.get(command.broker_name)
         rejecting = "Rejecting alter syncStateSet request because "
         failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
         if group is None:
             return Outcome(failed, "Broker metadata is not existed")
         new_set = sorted(set(command.new_set))
-        if new_set == group.sync_state_set:
+        confirms = features >= FORMER_SET and bool(group.former_set)
+        if new_set == group.sync_state_set and not confirms:
             return Outcome(
                 failed, "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
             )
@@ -238,8 +251,10 @@ class Metadata:
             return Outcome(
                 failed, f"{rejecting}the newSyncStateSet {new_set} don't contains origin leader {{{group.master_id}}}"
             )
-        group.sync_state_set = new_set
-        group.set_epoch += 1
+        group.former_set = []
+        if new_set != group.sync_state_set:
+            group.sync_state_set = new_set
+            group.set_epoch += 1
         return Outcome(changed=True, set_epoch=group.set_epoch, sync_state_set=list(new_set))
 
     def _elect(self, command: ElectMaster, features: int) -> Outcome:
@@ -249,7 +264,7 @@ class Metadata:
         if group.master_epoch == 0 and command.broker_id is not None:
             return self._elect_first(group, command.broker_id, command, features)
         decision = elect(
-            group.sync_state_set,
+            group.electable,
             group.replicas,
             command.live,
             group.master_id,
@@ -269,7 +284,11 @@ class Metadata:
                     verdicts=decision.verdicts,
                 ),
             )
+        facts = command.live.get(chosen)
+        confirms = features >= FORMER_SET and facts is not None and facts.confirms and not decision.unclean
+        former = list(group.electable) if confirms else []
         _install(group, chosen)
+        group.former_set = former
         return _show(
             group,
             Outcome(changed=True, members=_members(group), verdicts=decision.verdicts, unclean=decision.unclean),
@@ -318,6 +337,7 @@ class Metadata:
         if not group.replicas:
             del self.groups[name]
             return Outcome(changed=True)
+        group.former_set = [broker_id for broker_id in group.former_set if broker_id in group.replicas]
         kept = [broker_id for broker_id in group.sync_state_set if broker_id in group.replicas]
         if kept != group.sync_state_set:
             group.sync_state_set = kept
@@ -357,7 +377,7 @@ class Metadata:
             return False
         if group.master_id is not None:
             return not master_may_live(group.master_id)
-        eligible = group.replicas if unclean_allowed else group.sync_state_set
+        eligible = group.replicas if unclean_allowed else group.electable
         return any(broker_id in alive and broker_id in group.replicas for broker_id in eligible)
 
 
@@ -368,6 +388,7 @@ def _copy(group: Group | None) -> Group | None:
         group,
         replicas={broker_id: msgspec.structs.replace(each) for broker_id, each in group.replicas.items()},
         sync_state_set=list(group.sync_state_set),
+        former_set=list(group.former_set),
     )
 
 

@@ -149,6 +149,7 @@ class ControllerRequests:
             number_of(command, "maxOffset", -1),
             number_of(command, "confirmOffset", -1),
             number_of(command, "electionPriority", LOWEST_PRIORITY),
+            optional_bool(command, "confirmsElection") or False,
         )
         timeout_ms = number_of(command, "heartbeatTimeoutMills", DEFAULT_TIMEOUT_MS)
         heartbeat = Heartbeat(required(command, "brokerAddr"), now, timeout_ms / 1000, connection, facts)

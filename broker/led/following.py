@@ -9,7 +9,8 @@ The laws:
 * One change of the role at a time; what is newer meanwhile waits and comes next. A change that failed is made when the
   leader is asked the next time.
 * Without a master the leader is asked for an election, by each replica that notices.
-* The set that replication wants is asked for until it is the one in force, or another master is.
+* The set that replication wants is asked for until it is the one in force, or another master is. A new master asks for
+  the set that it has: so the controllers hear that it leads. Until they have, they may elect others of the former set.
 * A master has the leader say so again and again: with the time of the question it can tell until when nobody else is.
 
 Source: ReplicasManager.java. Differs: pushes are confirmed, and failed steps are repeated after a moment instead of at
@@ -180,7 +181,8 @@ class State:
         role: the word in force.
         changing: the word that is being taken.
         next_role: the newest word, while an older one is being taken.
-        wanted: the set that replication wants, since the role began.
+        wanted: the set that replication wants, since the role began; at first that of the role.
+        confirmed: the controllers have heard that this broker is the master of its role.
         asked: questions under way.
         asked_set: the set that was asked for last.
         due: when each question is to be asked (monotonic seconds).
@@ -193,6 +195,7 @@ class State:
     changing: Word | None = None
     next_role: Word | None = None
     wanted: frozenset[int] | None = None
+    confirmed: bool = False
     asked: frozenset[Ask] = frozenset()
     asked_set: frozenset[int] = frozenset()
     due: Mapping[Ask, float] = _NEVER
@@ -275,7 +278,8 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
                     Ask.REPLICAS, now + (min(pause, pace.proof) if word.master_id == state.own_id else pause)
                 )
             if ask is Ask.SET:
-                state = _want(state, now + pace.again)
+                heard = state.role is not None and word.epoch == state.role.epoch
+                state = _want(attrs.evolve(state, confirmed=state.confirmed or heard), now + pace.again)
         case Failed(ask, lost):
             state = _answered(state, ask).at(ask, now + pace.again)
             if ask in (Ask.ELECTION, Ask.SET):
@@ -296,7 +300,9 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
             if error:
                 state = state.at(Ask.REPLICAS, now + pace.again)
             else:
-                state = attrs.evolve(state, role=word, wanted=None).at(Ask.SET, math.inf)
+                leads = word.master_id == state.own_id
+                state = attrs.evolve(state, role=word, wanted=word.members if leads else None, confirmed=False)
+                state = _want(state.at(Ask.SET, math.inf), now)
         case Wanted(members):
             state = _want(attrs.evolve(state, wanted=members), now)
     state, actions = _act(state, now)
@@ -340,7 +346,8 @@ def _hear(state: State, word: Word, now: float) -> tuple[State, list[Action]]:
 def _want(state: State, at: float) -> State:
     """Have the set asked for at *at* when it is wanted and not in force."""
     role = state.role
-    needed = state.is_master and role is not None and state.wanted is not None and state.wanted != role.members
+    wants = role is not None and state.wanted is not None and (state.wanted != role.members or not state.confirmed)
+    needed = state.is_master and wants
     return state.at(Ask.SET, min(at, state.due[Ask.SET]) if needed else math.inf)
 
 

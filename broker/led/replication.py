@@ -45,8 +45,12 @@ class LedReplication(Protocol):
         """How long the word of a controller that this is the master holds, in seconds."""
         ...
 
-    def appoint(self, members: frozenset[int], set_epoch: int, proven_at: Moment) -> None:
-        """Know, before the role of a master begins, its set, and when the controller was asked."""
+    def appoint(self, epoch: int, members: frozenset[int], set_epoch: int, proven_at: Moment) -> None:
+        """Know, before the role of a master begins, its epoch and set, and when the controller was asked."""
+        ...
+
+    def confirmed(self, epoch: int) -> None:
+        """Take note that the controllers have heard that this broker leads in *epoch*; nothing was acknowledged."""
         ...
 
     def prove(self, asked_at: Moment, set_epoch: int) -> None:

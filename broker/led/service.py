@@ -40,7 +40,7 @@ from understudy.broker.led.replication import LedReplication
 from understudy.broker.name_servers import NameServers
 from understudy.broker.role import Role
 from understudy.broker.role_change import RoleChangeError
-from understudy.ha.switch.sync_state import Moment
+from understudy.ha.switch.sync_state import NEVER, Moment
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
@@ -57,6 +57,8 @@ log = get_logger("broker.led")
 LOOK_UP_MS = 120_000
 SHORTEST_HEARTBEAT_SECONDS = 0.05
 ASK_MASTER_MS = 1_000
+SET_AS_IT_IS = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+"""What controllers answer to the question for the set that they have, unless they wait for it."""
 CALL_PAUSES = (0.3, 0.7, 1.0, 2.0, 3.0, 5.0, 5.0, 10.0, 10.0)
 """Seconds before each call of slaves that do not follow a new master yet."""
 
@@ -243,7 +245,10 @@ class Led:
             if ask is Ask.REPLICAS and error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
                 self._register_again()
         else:
-            self._tell(Failed(ask, lost=False) if word is None else Said(ask, word, asked_at))
+            if word is None:
+                self._tell(Failed(ask, lost=False))
+            else:
+                self._tell(Said(ask, word, NEVER if word is state.role else asked_at))
 
     async def _alter_set(self, leader: str, role: Word, members: frozenset[int]) -> Word | None:
         """Ask for *members*; return what is in force then. ``None``: others are wanted by now, it was not asked."""
@@ -255,11 +260,16 @@ class Led:
         if not question.leaves():
             return None
         try:
-            return await self._controllers.alter_set(leader, role, members)
+            word = await self._controllers.alter_set(leader, role, members)
         except (UnansweredError, RefusedError) as error:
             if error.certain:
                 question.refused()
-            raise
+            has_it = isinstance(error, RefusedError) and error.code == SET_AS_IT_IS and members == role.members
+            if not has_it:
+                raise
+            word = role  # they know of nobody else: those who wait to be told that it leads do not answer so
+        self._replication.confirmed(role.epoch)
+        return word
 
     async def _ask_addresses(self) -> Mapping[int, str]:
         state = self.state
@@ -291,7 +301,8 @@ class Led:
                 broker.identity.role = attrs.evolve(broker.role, epoch=word.epoch)
             elif word.master_id == state.own_id:
                 self._replication.set_fenced(False)
-                self._replication.appoint(word.members, word.set_epoch, state.named_at(word.epoch))
+                proven_at = state.named_at(word.epoch)
+                self._replication.appoint(word.epoch, word.members, word.set_epoch, proven_at)
                 await broker.change_role(Role("SYNC_MASTER", 0, word.epoch, "elected by the controller"))
             else:
                 self._replication.set_fenced(False)
@@ -389,6 +400,7 @@ class Led:
             "confirmOffset": str(replication.confirm_offset()),
             "heartbeatTimeoutMills": str(keys.controller_heart_beat_timeout_mills),
             "electionPriority": str(keys.broker_election_priority),
+            "confirmsElection": "true",
         }
         with self._clock.move_on_after(keys.send_heartbeat_timeout_millis / 1000):
             async with trio.open_nursery() as nursery:

@@ -52,6 +52,8 @@ class SyncStateKeeper:
         wanted: called with the set that the controller should be asked for, whenever that changes; must not wait.
         confirm_changed: called with :attr:`limit` whenever it has moved.
         fenced: no slave is served, for another one may be master.
+        unconfirmed: the epoch of which the controllers have not heard yet that this master leads; ``None`` once they
+            have. Until then they may elect another one as if they had never elected this one.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class SyncStateKeeper:
         self.wanted: list[Callable[[frozenset[int]], None]] = []
         self.confirm_changed: list[Callable[[int | None], None]] = []
         self.fenced = False
+        self.unconfirmed: int | None = None
 
     # --- what a broker asks --------------------------------------------------------------------------------------
 
@@ -87,6 +90,8 @@ class SyncStateKeeper:
         """Up to where readers may see the log, in bytes."""
         end = self._store.max_physical_offset
         before = end if self._limit is None else self._limit
+        if self.unconfirmed is not None and self._settings.all_must_ack:
+            return min(before, end)
         return sync_state.confirm_offset(
             self.state, self._followers, end, self._end_alone, before, all_must_ack=self._settings.all_must_ack
         )
@@ -94,7 +99,7 @@ class SyncStateKeeper:
     @property
     def limit(self) -> int | None:
         """The confirm offset; ``None`` where it is the end of the log, whatever is appended."""
-        safe_alone = self._durable is None and self.state.everybody == {self.state.own_id}
+        safe_alone = self._durable is None and self.state.everybody == {self.state.own_id} and self.unconfirmed is None
         return None if safe_alone or not self._settings.all_must_ack else self.confirm_offset
 
     @property
@@ -128,6 +133,8 @@ class SyncStateKeeper:
 
     def copied(self, copies: int) -> int:
         """Return the offset in bytes before which *copies* replicas have everything; :data:`EVERYBODY` for all."""
+        if self.unconfirmed is not None:
+            return 0
         end = self._store.max_physical_offset
         everybody = copies == EVERYBODY
         if everybody and self._settings.all_must_ack:
@@ -152,6 +159,12 @@ class SyncStateKeeper:
         silent = self._clock.monotonic() - max(self._proven_at.monotonic, self._left_at)
         away = self.state.everybody - self._followers.keys() - {self.state.own_id}
         return bool(away) and silent > self._settings.trust_s and not self.proven
+
+    def confirmed(self, epoch: int) -> None:
+        """Take note that the controllers have heard that this master leads in *epoch*."""
+        if self.unconfirmed is not None and epoch >= self.unconfirmed:
+            self.unconfirmed = None
+            self._confirm()
 
     def prove(self, asked_at: Moment, set_epoch: int) -> None:
         """Take note that a controller, asked at *asked_at*, said that this broker is master, and how old the set is.

@@ -113,8 +113,23 @@ def test_a_newer_push_has_the_leader_asked_and_its_word_taken(master: int) -> No
     # then it is what the leader says that counts
     said = word(master, 4, (master,), 7)
     assert story.tell(Said(Ask.REPLICAS, said)) == [TakeRole(said, same=False)]
-    assert story.tell(Changed(said)) == []
+    heard = [Question(Ask.SET, frozenset({OWN}))] if master == OWN else []
+    assert story.tell(Changed(said)) == heard
     assert (story.state.role, story.state.is_master) == (said, master == OWN)
+
+
+def test_a_new_master_asks_for_the_set_that_it_has_until_the_controllers_have_heard_it() -> None:
+    story = settled(word(1, 3, (1, 2)))
+    leads = word(OWN, 4, (OWN,), 7)
+    story.tell(Looked(), later=5.0)
+    story.tell(Said(Ask.REPLICAS, leads))
+    assert story.tell(Changed(leads)) == [Question(Ask.SET, frozenset({OWN}))]
+    story.tell(Failed(Ask.SET, lost=False))
+    assert not story.state.confirmed
+    assert Question(Ask.SET, frozenset({OWN})) in story.tell(Looked(), later=0.5)
+    story.tell(Said(Ask.SET, leads))
+    assert story.state.confirmed
+    assert story.state.due[Ask.SET] == math.inf
 
 
 def test_a_push_that_nobody_confirms_is_forgotten() -> None:
