@@ -39,11 +39,11 @@ class HoleFilling:
             if part:
                 try:
                     await self._repair.write(self.position, part)
+                    self.position += len(part)
+                    if self.position == self.end:
+                        await self._repair.finish(self.end)
                 except ValueError as error:
                     raise MismatchError(f"what is missing cannot be taken from this master: {error}") from None
-                self.position += len(part)
-                if self.position == self.end:
-                    await self._repair.finish(self.end)
             elif self.position < self.end:
                 self.why_not = f"the master did not send what is missing from {self.position} on"
                 return []

@@ -75,12 +75,17 @@ class HaSlave(MasterFollower[wire.Transfer]):
                 frames, found = [], "it closed the connection: it stops, or it has deleted these files"
             else:
                 found = None
-            for frame in frames:
-                found = look.take(frame)
-                if found is not None:
-                    break
+            try:
+                for frame in frames:
+                    found = look.take(frame)
+                    if found is not None:
+                        break
+            except ValueError:
+                return _HOLE_GONE
             if found is not None:
                 break
+        if self._missing() != hole:  # what differs may be only that nothing is there any more
+            return _HOLE_GONE
         self._looked = LookResult(address, hole, end, found)
         if not found:
             return "it can fill the hole"

@@ -291,3 +291,29 @@ async def test_the_file_with_the_hole_may_be_deleted_at_any_moment(
     async with master_of(network, Log(data + b"more")), slave_of(network, theirs):
         await trio.sleep(30)
         assert data + b"more" == theirs.data
+
+
+class LosesItsFirstFile(Log):
+    """A log whose first file, the one with the hole, grows too old while it is compared."""
+
+    def differs_at(self, physical_offset: int, data: bytes | memoryview) -> int | None:
+        if self.hole is None:
+            return super().differs_at(physical_offset, data)
+        self.hole = None
+        del self.data[:FILE]
+        self.base = FILE
+        raise ValueError("the file was deleted meanwhile")
+
+
+async def test_retention_in_the_middle_of_a_look_does_not_end_the_slave(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    data = random.Random(1).randbytes(3 * FILE)
+    theirs = LosesItsFirstFile(data)
+    theirs.hole, theirs.missing = 1000, set(range(1000, 1400))
+    ours = Log(data)
+    async with master_of(network, ours), slave_of(network, theirs):
+        await trio.sleep(1)
+        ours.append(b"after")
+        await trio.sleep(10)
+        assert data[FILE:] + b"after" == theirs.data
