@@ -130,7 +130,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
                     self._closed_at_once(line.reported if overlap is None else overlap.end)
                 return frames
             if healing is None and store.hole not in (None, hole_before):
-                return "a reader found that messages have rotted on the disk"
+                return "another hole is the first one of our log now"
             if not heard and frames[0].offset != first:
                 wire.refuse_master_handshake(frames[0])
             if overlap is not None:

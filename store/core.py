@@ -26,8 +26,7 @@ from understudy.store.deletions import Deletions, save_deletions, to_json
 from understudy.store.discarded import FOLDER as DISCARDED_FOLDER
 from understudy.store.discarded import Discarded
 from understudy.store.extensions import Extensions, Held
-from understudy.store.holes import FILE_NAME as HOLE_FILE
-from understudy.store.holes import keep_hole
+from understudy.store.holes import Holes
 from understudy.store.index import Index
 from understudy.store.index_keys import Keys, index_hashes
 from understudy.store.mapped_files import MappedFiles
@@ -108,8 +107,8 @@ class StoreCore:
         self.flushed = 0
         #: Nothing that was ever written at the end of this log has been lost since it was last open.
         self.kept_all = True
-        #: Where the first damage lies that recovery made void; None when the log has all its messages.
-        self.hole: int | None = None
+        #: Where damage lies that recovery made void.
+        self.holes = Holes(disk, folder, config.mapped_file_size_commit_log, lambda: self.segments.min_offset)
         #: Where the first record stands that stands in for lost ones and was copied, or found, since the store is open.
         self.copied_void: int | None = None
         #: Records at this offset or after it were written or compared by this process.
@@ -145,11 +144,10 @@ class StoreCore:
         """Return the path of a file in the root of the store."""
         return os.path.join(self.config.folder, name)
 
-    def set_hole(self, offset: int | None) -> None:
-        """Know from now on, durably, that the first hole of the log is at *offset*. Blocking."""
-        if offset != self.hole:
-            keep_hole(self.disk, self.config.folder, self.path(HOLE_FILE), offset)
-            self.hole = offset
+    @property
+    def hole(self) -> int | None:
+        """Where the first damage lies that recovery made void; ``None`` when the log has all its messages."""
+        return self.holes.first
 
     def save_deletions(self) -> None:
         """Have it durable which topics were deleted. Blocking; see :class:`Flusher` for the running store.

@@ -1,14 +1,19 @@
-"""The first hole of a log: damage that recovery made void, remembered until the bytes are back.
+"""The holes of a log: damage that recovery made void, remembered until the bytes are back.
 
 A void record looks whole to every later start. A slave must know nevertheless that its master has something else
-there, so the physical offset stands in a small file, ``recovery.hole``, from before the record is written until all
-holes are repaired or the log is cut there. A message at that offset says nothing of the holes after it. The reference
+there, so physical offsets stand in a small file, ``recovery.hole``, one a line, from before the record is written until
+it is repaired or the log is cut there. Of each file of the log it is the first hole: a message there says nothing of
+the holes after it, but they go with it when retention deletes the file, and those of later files stay. The reference
 has no such file: it cuts its log at the first damage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os.path
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import trio
 
 from understudy.runtime.disk import Disk
 from understudy.runtime.durable import write_durably
@@ -19,46 +24,75 @@ log = get_logger("store.holes")
 FILE_NAME = "recovery.hole"
 
 
-def first_hole(noted: int | None, found: Sequence[tuple[int, int]], min_offset: int, end: int) -> int | None:
-    """Return the physical offset of the first hole of a log, or ``None`` for a log without one.
+def first_holes(found: Iterable[int], file_bytes: int) -> tuple[int, ...]:
+    """Return the lowest of the offsets *found* in each file of *file_bytes* bytes, in order."""
+    lowest: dict[int, int] = {}
+    for offset in sorted(found):
+        lowest.setdefault(offset // file_bytes, offset)
+    return tuple(lowest.values())
+
+
+class Holes:
+    """The note of one log.
 
     Args:
-        noted: where earlier starts found the first one.
-        found: (first byte, byte after) of the damage this start found.
-        min_offset: first byte of the log.
-        end: byte after the last one.
+        disk: where it is.
+        folder: of the store.
+        file_bytes: size of a file of the log.
+        min_offset: returns the first byte of the log.
+
+    Attributes:
+        noted: the first hole of each file, as it is known durably.
     """
-    starts = [start for start, _ in found]
-    if noted is not None:
-        starts.append(noted)
-    return min((start for start in starts if min_offset <= start < end), default=None)
 
+    def __init__(self, disk: Disk, folder: str, file_bytes: int, min_offset: Callable[[], int]) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._path = os.path.join(folder, FILE_NAME)
+        self._file_bytes = file_bytes
+        self._min_offset = min_offset
+        self._turn = trio.Lock()
+        self.noted: tuple[int, ...] = ()
 
-def load_hole(disk: Disk, path: str) -> int | None:
-    """Return the noted offset; ``None`` without a note. Blocking."""
-    if not disk.exists(path):
-        return None
-    text = disk.read(path).decode("ascii", "replace").strip()
-    if not text.isdecimal():
-        log.warning("the note of the log's first hole is not readable and is left out of account", path=path)
-        return None
-    return int(text)
+    @property
+    def first(self) -> int | None:
+        """The first hole whose file is still there; ``None`` for a log without one."""
+        if not self.noted:
+            return None
+        low = self._min_offset()
+        return next((each for each in self.noted if each >= low), None)
 
+    def load(self) -> None:
+        """Read the note. Blocking."""
+        self.noted = ()
+        if not self._disk.exists(self._path):
+            return
+        lines = self._disk.read(self._path).decode("ascii", "replace").split()
+        if not lines or not all(each.isdecimal() for each in lines):
+            log.warning("the note of the log's holes is not readable and is left out of account", path=self._path)
+            return
+        self.noted = first_holes(map(int, lines), self._file_bytes)
 
-def keep_hole(disk: Disk, folder: str, path: str, offset: int | None) -> None:
-    """Note *offset* durably in *path*, a file in *folder*; ``None`` removes the note. Blocking.
+    def keep(self, found: Iterable[int]) -> None:
+        """Note durably that these are the holes of the log (bytes); of nothing nothing is kept. Blocking.
 
-    Args:
-        disk: where it is written.
-        folder: that *path* is in; synced after a removal.
-        path: file of the note.
-        offset: where the hole begins (bytes of the log); ``None`` removes the note.
+        Raises ``OSError``: the disk did not take it.
+        """
+        low = self._min_offset()
+        holes = first_holes((each for each in found if each >= low), self._file_bytes)
+        if holes == self.noted:
+            return
+        if holes:
+            write_durably(self._disk, self._path, b"".join(b"%d\n" % each for each in holes), keep_previous=False)
+        elif self._disk.exists(self._path):
+            self._disk.remove(self._path)
+            self._disk.sync_folder(self._folder)
+        self.noted = holes
 
-    Raises:
-        OSError: the disk did not take it.
-    """
-    if offset is not None:
-        write_durably(disk, path, b"%d\n" % offset, keep_previous=False)
-    elif disk.exists(path):
-        disk.remove(path)
-        disk.sync_folder(folder)
+    async def change(self, change: Callable[[tuple[int, ...]], Iterable[int]]) -> None:
+        """Note durably what *change* makes of what was noted; one such change after the other.
+
+        Raises ``OSError``: the disk did not take it.
+        """
+        async with self._turn:
+            await self._disk.in_thread(partial(self.keep, change(self.noted)))

@@ -231,15 +231,12 @@ class Integrity:
     # --- services ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Note where the first damage lies, until cancelled; asleep while none is found."""
+        """Note where damage lies, until cancelled; asleep while none is found."""
         core, handled = self._core, 0
         while True:
             handled = await self._news.wait(handled)
-            hole = min(self._damaged, default=None)
-            if hole is None or (core.hole is not None and core.hole <= hole):
-                continue
             try:
-                await core.disk.in_thread(partial(core.set_hole, hole))
+                await core.holes.change(lambda noted: [*noted, *self._damaged])
             except OSError as error:
                 log.error("where the damage lies could not be noted, trying again", why=os_failure(error))
                 self._news.set()

@@ -302,8 +302,7 @@ class MessageStore:
     @property
     def hole(self) -> int | None:
         """Where the first damage lies that recovery made void (bytes); ``None`` when no message is missing."""
-        hole = self._core.hole
-        return None if hole is None or hole < self._core.segments.min_offset else hole
+        return self._core.hole
 
     @property
     def stand_in(self) -> int | None:

@@ -34,8 +34,6 @@ from understudy.store.damage import keep_damaged_tail, void
 from understudy.store.deletions import FILE_NAME as DELETIONS_FILE
 from understudy.store.deletions import Deletion, LivingTopics, load_deletions
 from understudy.store.dispatch import Dispatcher
-from understudy.store.holes import FILE_NAME as HOLE_FILE
-from understudy.store.holes import first_hole, load_hole
 from understudy.store.mark import Mark
 from understudy.store.queue_recovery import recover_all, recover_below
 from understudy.store.queue_repair import fill_gaps, gap_around
@@ -82,7 +80,7 @@ class Recovery:
         core.batch_queues.load()
         core.index.load()
         core.checkpoint = checkpoint = load_checkpoint(core.disk, core.path("checkpoint"))
-        core.hole = load_hole(core.disk, core.path(HOLE_FILE))
+        core.holes.load()
         core.deletions = load_deletions(core.disk, core.path(DELETIONS_FILE))
         started = core.clock.wall_ms()
         newest, durable, intact = core.marks.best()
@@ -148,7 +146,7 @@ class Recovery:
         for topic in list(core.batch_queues.topics):
             core.batch_queues.delete_topic(topic)
         core.index.clear()
-        core.set_hole(None)
+        core.holes.keep(())
         core.deletions.clear()
         core.save_deletions()
         core.log.continue_at(0)
@@ -270,7 +268,8 @@ class Recovery:
         end, mark = walk.end, self._mark
         core.last_store_ms = walk.store_ms or (mark.store_ms if mark is not None else 0)
         core.last_dispatched_ms = walk.dispatched_ms or core.checkpoint.logics_ms or core.last_store_ms
-        core.set_hole(first_hole(core.hole, walk.holes, core.segments.min_offset, end))
+        found = [*core.holes.noted, *(start for start, _ in walk.holes)]
+        core.holes.keep(start for start in found if start < end)
         for hole in walk.holes:
             void(core, *hole)
         if unclean or mark is None or walk.count or walk.holes:

@@ -131,7 +131,8 @@ class Repair:
         self._integrity.forget_from(self._start)
         if self._is_lost(self._start):  # damage at the end of a file is an unused end, which no walk takes for a hole
             holes.append(self._start)
-        core.set_hole(min(holes, default=None))
+        # What was noted meanwhile, or is about to be, and lies before all that was compared stays.
+        await core.holes.change(lambda noted: [*(hole for hole in noted if hole < self._start), *holes])
 
     # Inside
 

@@ -71,7 +71,7 @@ class Replication:
                 core.batch_queues.delete_topic(topic)
             core.index.clear()
             core.held.clear()
-            core.set_hole(None)
+            core.holes.keep(())
             core.deletions.clear()
             core.save_deletions()
         log.continue_at(physical_offset - physical_offset % core.segments.file_size)

@@ -99,7 +99,8 @@ class Truncation:
         if begun.noted:
             async with self._flusher.paused():
                 paths = self._cut_all(begun.offset)
-                await core.disk.in_thread(partial(self._settle, paths, begun.offset))
+                await core.disk.in_thread(partial(self._settle, paths))
+                await core.holes.change(lambda noted: [hole for hole in noted if hole < begun.offset])
             self._flusher.note_deletion()
             if not await self._flusher.make_durable():
                 raise OSError(f"{core.config.folder}: what was cut from the log could not be made durable")
@@ -140,12 +141,10 @@ class Truncation:
         self._integrity.forget_from(offset)
         return paths
 
-    def _settle(self, paths: list[str], offset: int) -> None:
+    def _settle(self, paths: list[str]) -> None:
         core = self._core
         core.marks.forget()
         sync_files(core.disk, paths, [])
-        if core.hole is not None and core.hole >= offset:
-            core.set_hole(None)
 
 
 def finish_truncation(core: StoreCore) -> None:

@@ -21,25 +21,22 @@ from store_fixtures import (
 )
 
 from understudy.runtime.world import World
-from understudy.store.holes import first_hole
+from understudy.store.holes import Holes
 from understudy.store.message_store import MessageStore
+from understudy.testkit.sim.disk import SimDisk
 
 NOTE = "/store/recovery.hole"
 
 
-@given(
-    st.none() | st.integers(0, 1000),
-    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=4),
-    st.integers(0, 500),
-    st.integers(500, 1000),
-)
-def test_the_first_hole_is_the_lowest_that_is_still_in_the_log(
-    noted: int | None, found: list[tuple[int, int]], low: int, end: int
-) -> None:
-    starts = [start for start, _ in found if low <= start < end]
-    if noted is not None and low <= noted < end:
-        starts.append(noted)
-    assert min(starts, default=None) == first_hole(noted, found, low, end)
+@given(st.lists(st.integers(0, 1000)), st.integers(0, 1000))
+def test_whatever_files_retention_deletes_the_first_hole_that_is_left_is_known(found: list[int], low: int) -> None:
+    disk, low = SimDisk(random.Random(1)), low - low % 100
+    disk.make_folder("/store")
+    holes = Holes(disk, "/store", 100, lambda: 0)
+    holes.keep(found)
+    again = Holes(disk, "/store", 100, lambda: low)
+    again.load()
+    assert again.first == min((each for each in found if each >= low), default=None)
 
 
 async def damaged(world: World, count: int = 6) -> tuple[list[int], list[bytes]]:
@@ -292,3 +289,46 @@ async def test_void_bytes_of_another_log_fill_no_hole(autojump_clock: object) ->
         await repair.write(starts[1], void[starts[1] :])
         await repair.finish(len(void))
         assert (starts[1], void) == (store.hole, content(store))
+
+
+def lose_at(broken: Broken, *starts: int) -> None:
+    """Take bytes out of the messages that begin there."""
+    for start in starts:
+        begin = start - start % LOG_FILE_BYTES
+        at = start - begin + 50
+        broken.disk.damage(
+            f"/store/commitlog/{begin:020d}", lambda data, at=at: (data[:at] + bytes(60) + data[at + 60 :])[: len(data)]
+        )
+    broken.disk.remove("/store/recovery.mark")
+
+
+async def test_the_next_hole_is_known_when_retention_has_deleted_the_file_of_the_first(autojump_clock: object) -> None:
+    broken = Broken(simulated_world(3), random.Random(3))
+    await broken.fill()
+    first = next(start for start in broken.starts if 2000 < start < LOG_FILE_BYTES - 5000)
+    second = next(start for start in broken.starts if LOG_FILE_BYTES * 2 + 2000 < start)
+    lose_at(broken, first, second)
+    async with running_store(broken.world) as store:
+        assert store.hole == first
+        store._core.segments.delete_first()
+        assert store.hole == second
+    for _ in range(2):
+        async with running_store(broken.world) as store:
+            assert store.hole == second
+
+
+async def test_damage_that_a_reader_finds_during_a_repair_of_what_follows_stays_noted(autojump_clock: object) -> None:
+    broken = Broken(simulated_world(3), random.Random(3))
+    await broken.fill()
+    early, late = broken.starts[5], broken.starts[30]
+    lose_at(broken, late)
+    async with running_store(broken.world) as store:
+        repair = store.repair(late)
+        await repair.write(late, broken.content[late:])
+        store._integrity.note(early)
+        await trio.sleep(1)
+        await repair.finish(len(broken.content))
+        await trio.sleep(5)
+        assert store.hole == early
+    async with running_store(broken.world) as store:
+        assert store.hole == early
