@@ -36,6 +36,9 @@ from understudy.store.segments import Segment, Segments
 BEING_CUT = "the log is being cut back to what it has in common with its master's"
 """Why nothing is appended, by anybody, until a cut has come to its end."""
 
+BEING_ENTERED = "lost messages have come back and are entered into queues and index"
+"""Why nothing is appended, by anybody: batch queues end in the middle of what is entered again."""
+
 log = get_logger("store")
 
 #: Called for every message that becomes readable, with topic, queue id, queue offset after it, tags code, store time in

@@ -3,8 +3,9 @@
 A void record looks whole to every later start. A slave must know nevertheless that its master has something else
 there, so physical offsets stand in a small file, ``recovery.hole``, one a line, from before the record is written until
 it is repaired or the log is cut there. Of each file of the log it is the first hole: a message there says nothing of
-the holes after it, but they go with it when retention deletes the file, and those of later files stay. The reference
-has no such file: it cuts its log at the first damage.
+the holes after it, but they go with it when retention deletes the file, and those of later files stay. While what came
+back is entered into queues and index again, a line ``again`` says from where on: a start in the middle of that enters
+everything from there on. The reference has no such file: it cuts its log at the first damage.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from understudy.runtime.log import get_logger
 log = get_logger("store.holes")
 
 FILE_NAME = "recovery.hole"
+_AGAIN = "again "
 
 
 def first_holes(found: Iterable[int], file_bytes: int) -> tuple[int, ...]:
@@ -43,6 +45,8 @@ class Holes:
 
     Attributes:
         noted: the first hole of each file, as it is known durably.
+        again: from here on (bytes) queues and index may lack messages, and a start enters them again; ``None``: they
+            lack none.
     """
 
     def __init__(self, disk: Disk, folder: str, file_bytes: int, min_offset: Callable[[], int]) -> None:
@@ -53,6 +57,7 @@ class Holes:
         self._min_offset = min_offset
         self._turn = trio.Lock()
         self.noted: tuple[int, ...] = ()
+        self.again: int | None = None
 
     @property
     def first(self) -> int | None:
@@ -64,35 +69,56 @@ class Holes:
 
     def load(self) -> None:
         """Read the note. Blocking."""
-        self.noted = ()
+        self.noted, self.again = (), None
         if not self._disk.exists(self._path):
             return
-        lines = self._disk.read(self._path).decode("ascii", "replace").split()
-        if not lines or not all(each.isdecimal() for each in lines):
+        lines = self._disk.read(self._path).decode("ascii", "replace").splitlines()
+        again = [each.removeprefix(_AGAIN) for each in lines if each.startswith(_AGAIN)]
+        holes = [each for each in lines if not each.startswith(_AGAIN)]
+        if not lines or not all(each.isdecimal() for each in (*holes, *again)):
             log.warning("the note of the log's holes is not readable and is left out of account", path=self._path)
             return
-        self.noted = first_holes(map(int, lines), self._file_bytes)
+        self.noted = first_holes(map(int, holes), self._file_bytes)
+        self.again = min(map(int, again), default=None)
 
-    def keep(self, found: Iterable[int]) -> None:
+    def keep(self, found: Iterable[int], again: int | None = None) -> None:
         """Note durably that these are the holes of the log (bytes); of nothing nothing is kept. Blocking.
 
-        Raises ``OSError``: the disk did not take it.
+        Args:
+            found: where they begin.
+            again: as the attribute.
+
+        Raises:
+            OSError: the disk did not take it.
         """
         low = self._min_offset()
         holes = first_holes((each for each in found if each >= low), self._file_bytes)
-        if holes == self.noted:
+        if (holes, again) == (self.noted, self.again):
             return
-        if holes:
-            write_durably(self._disk, self._path, b"".join(b"%d\n" % each for each in holes), keep_previous=False)
+        lines = [*map(str, holes), *([] if again is None else [f"{_AGAIN}{again}"])]
+        if lines:
+            content = "".join(f"{each}\n" for each in lines).encode("ascii")
+            write_durably(self._disk, self._path, content, keep_previous=False)
         elif self._disk.exists(self._path):
             self._disk.remove(self._path)
             self._disk.sync_folder(self._folder)
-        self.noted = holes
+        self.noted, self.again = holes, again
 
     async def change(self, change: Callable[[tuple[int, ...]], Iterable[int]]) -> None:
         """Note durably what *change* makes of what was noted; one such change after the other.
 
         Raises ``OSError``: the disk did not take it.
         """
+        async with self._turn:
+            await self._disk.in_thread(partial(self.keep, change(self.noted), self.again))
+
+    async def begin_again(self, start: int) -> None:
+        """Note durably that messages from *start* (bytes) on are about to be entered again. Raises ``OSError``."""
+        async with self._turn:
+            start = start if self.again is None else min(start, self.again)
+            await self._disk.in_thread(partial(self.keep, self.noted, start))
+
+    async def end_again(self, change: Callable[[tuple[int, ...]], Iterable[int]]) -> None:
+        """Note durably that they are entered, and what *change* makes of the holes. Raises ``OSError``."""
         async with self._turn:
             await self._disk.in_thread(partial(self.keep, change(self.noted)))

@@ -38,7 +38,7 @@ from understudy.store.lookup import Lookup
 from understudy.store.opening import hold, recover
 from understudy.store.queue_repair import QueueRepair
 from understudy.store.reader import Reader
-from understudy.store.repair import Repair, intact_from
+from understudy.store.repair import Repair, Repairs, intact_from
 from understudy.store.replication import Replication
 from understudy.store.retention import Retention
 from understudy.store.status import QueryResult
@@ -108,6 +108,7 @@ class MessageStore:
         kinds.generation, kinds.on_changed = lambda: self._flusher.generation, self._flusher.note_deletion
         self._replication = Replication(core, self._dispatcher, self._flusher)
         self._compaction = Compaction(core, self._reader)
+        self._repairs = Repairs(core, self._dispatcher, self._flusher, self._integrity)
         self._truncation = Truncation(core, self._flusher, self._replication, self._integrity, self._lookup)
         self._closed = False
         self.batch_topics: Set[str] = core.batch_queues.topics
@@ -173,6 +174,7 @@ class MessageStore:
             nursery.start_soon(self._deletion.run)
             nursery.start_soon(self._kinds.run)
             nursery.start_soon(self._core.discarded.run)
+            nursery.start_soon(self._repairs.run)
 
     async def close(self) -> None:
         """Flush everything, write the checkpoint, remove the abort marker and give the folder back.
@@ -361,7 +363,7 @@ class MessageStore:
 
     def repair(self, start: int) -> Repair:
         """Return what puts a master's bytes into the holes of our log from *start*, the first one, on."""
-        return Repair(self._core, self._dispatcher, self._flusher, self._integrity, start)
+        return self._repairs.begin(start)
 
     # State
 

@@ -84,6 +84,8 @@ class Recovery:
         core.deletions = load_deletions(core.disk, core.path(DELETIONS_FILE))
         started = core.clock.wall_ms()
         newest, durable, intact = core.marks.best()
+        if core.holes.again is not None:
+            newest = durable = None  # whatever a mark says, queues and index may lack what is behind that
         core.kept_all = intact or not unclean
         if not core.segments.items:
             core.kept_all &= newest is None or newest.physical_offset == 0
@@ -97,6 +99,7 @@ class Recovery:
             earliest = self._earliest_doubtful(unclean and not intact, checkpoint, durable)
             start, index_from = self._start_without_mark(earliest, unclean, checkpoint)
             compare = True
+            start, index_from = self._start_again(start, index_from)
         self.doubtful_from = start if unclean and not intact else None
         for _ in drop_deleted_queues(core, core.deletions.by_topic):
             pass  # nobody waits for a turn
@@ -237,6 +240,21 @@ class Recovery:
             index_from = max(newest.end_offset, earliest)
         start = earliest if have_queues else items[0].start
         return start, max(index_from, start)
+
+    def _start_again(self, start: int, index_from: int) -> tuple[int, int]:
+        """Return where to start the walk and indexing when messages that had come back were being entered.
+
+        Batch queues and index are in the order of the log, so whatever they have of it goes first.
+        """
+        core = self._core
+        if core.holes.again is None:
+            return start, index_from
+        again = max(core.holes.again, core.segments.min_offset)
+        core.index.cut(again, core.clock.wall_ms())
+        for batch in core.batch_queues.by_key.values():
+            batch.cut(again)
+        log.warning("messages that had come back were being entered when the process ended; it is done now", at=again)
+        return min(start, again), min(index_from, again)
 
     def _lacks(self, head: RecordHead) -> bool:
         """Whether a message is of a topic that was deleted, as far as the table of topics says; note it then."""

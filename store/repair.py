@@ -6,18 +6,25 @@ has it. A span gets its first bytes last, when all others are durable, so that a
 damage that recovery makes void again, or as the master's records. The note of the hole goes when everything is back, in
 the queues and the index too; a start before that repairs again.
 
+Index and batch queues are in the order of the log: they end at the hole, and are entered again from there on, before
+anything is appended. Who waits for that may be cancelled, and it goes on; a process that ends in the middle leaves a
+note for the next start, which enters everything itself.
+
 The reference has nothing of the kind.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import trio
 
-from understudy.store.core import StoreCore
+from understudy.runtime.log import get_logger
+from understudy.runtime.os_failure import os_failure
+from understudy.runtime.signal import Signal
+from understudy.store.core import BEING_ENTERED, StoreCore
 from understudy.store.damage import MENDED_AT_ONCE_BYTES, SMALLEST_VOID_BYTES, write_void_record
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher, sync_files
@@ -28,7 +35,80 @@ from understudy.store.walk import RecordHead, Walk, is_blank, is_void
 _HEAD_BYTES = 128
 #: So much of the log is dispatched before others get their turn.
 _DISPATCH_BYTES = 1 << 20
-_MENDED = "lost messages have come back and are entered into queues and index"
+#: A disk that refused is asked again after so long, later less often.
+_RETRY_SECONDS = 5.0
+_LONGEST_RETRY_SECONDS = 600.0
+
+log = get_logger("store.repair")
+
+
+class Repairs:
+    """The repairs of one store."""
+
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher, flusher: Flusher, integrity: Integrity) -> None:
+        self._core = core
+        self._dispatcher = dispatcher
+        self._flusher = flusher
+        self._integrity = integrity
+        self._turn = trio.Lock()
+        self._wanted = Signal()
+        self._left: Repair | None = None
+        self._entered: Repair | None = None
+
+    def begin(self, start: int) -> Repair:
+        """See :meth:`understudy.store.message_store.MessageStore.repair`."""
+        return Repair(self, self._core, self._dispatcher, self._integrity, start)
+
+    async def enter(self, repair: Repair) -> None:
+        """Enter what came back in *repair*, and note what is still missing; no message is taken meanwhile.
+
+        Raises:
+            OSError: the disk refused; it is tried again beside.
+        """
+        core = self._core
+        core.refusals.add(BEING_ENTERED)
+        if self._left is None or repair.start < self._left.start:
+            self._left = repair  # all from its start on, what another one has left, too
+        try:
+            with trio.CancelScope(shield=core.dispatched - repair.start <= MENDED_AT_ONCE_BYTES):
+                await self._go_on()
+        except BaseException:
+            self._wanted.set()
+            raise
+
+    async def run(self) -> None:
+        """Go on with what was cancelled, or refused by the disk, until cancelled; asleep while there is nothing."""
+        core, handled, pause_s = self._core, 0, _RETRY_SECONDS
+        if core.holes.again is not None:
+            self._wanted.set()  # the start has entered it
+        while True:
+            handled = await self._wanted.wait(handled)
+            try:
+                await self._go_on()
+                pause_s = _RETRY_SECONDS
+            except OSError as error:
+                log.error("what came back could not be entered, trying again", why=os_failure(error))
+                await core.clock.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_RETRY_SECONDS)
+                self._wanted.set()
+
+    async def _go_on(self) -> None:
+        core = self._core
+        async with self._turn:
+            while (repair := self._left) is not None:
+                await repair._enter_again()
+                self._entered = repair
+                if self._left is repair:
+                    self._left = None
+            core.refusals.discard(BEING_ENTERED)
+            if core.holes.again is None:
+                return
+            self._flusher.note_deletion()
+            if not await self._flusher.make_durable():
+                raise OSError("the repaired log, its queues and its index could not be made durable")
+            entered = self._entered
+            await core.holes.end_again(lambda noted: noted if entered is None else entered.missing_of(noted))
+            self._entered = None
 
 
 class Repair:
@@ -38,22 +118,24 @@ class Repair:
         start: physical offset of the first hole, where a record or a hole begins.
 
     Attributes:
+        start: as above.
         compared_bytes: so many were found to be the same outside of void spans.
     """
 
     def __init__(
-        self, core: StoreCore, dispatcher: Dispatcher, flusher: Flusher, integrity: Integrity, start: int
+        self, all_of: Repairs, core: StoreCore, dispatcher: Dispatcher, integrity: Integrity, start: int
     ) -> None:
+        self._all = all_of
         self._core = core
         self._integrity = integrity
         self._dispatcher = dispatcher
-        self._flusher = flusher
-        self._start = start
+        self.start = start
         self._walked = start
         self._spans: deque[tuple[int, int]] = deque()
         self._head = bytearray()
         self._changed = False
         self._wrote = False
+        self._missing: list[int] = []
         self.compared_bytes = 0
 
     def differs_at(self, physical_offset: int, data: bytes | memoryview) -> int | None:
@@ -101,38 +183,32 @@ class Repair:
         Raises:
             OSError: the disk refused; the hole is still noted.
         """
-        core = self._core
         await self._end_span(end)
-        if not self._wrote and self._is_lost(self._start):
-            return
-        core.refusals.add(_MENDED)
-        try:
-            # A log that is cut off in the middle of this is entered again at the next start only.
-            with trio.CancelScope(shield=core.dispatched - self._start <= MENDED_AT_ONCE_BYTES):
-                await self._enter_again()
-        finally:
-            core.refusals.discard(_MENDED)
+        if self._wrote or not self._is_lost(self.start):
+            await self._all.enter(self)
+
+    def missing_of(self, noted: Iterable[int]) -> list[int]:
+        """Return the holes of the log, after all was entered, when those that were *noted* are known.
+
+        What was noted meanwhile, or is about to be, and lies before all that was compared stays.
+        """
+        return [*(hole for hole in noted if hole < self.start), *self._missing]
 
     async def _enter_again(self) -> None:
         core = self._core
-        # Index and batch queues are in the order of the log and are written again from here on. No mark may name them.
-        core.marks.forget()
-        core.index.cut(self._start, core.last_store_ms)
+        await core.holes.begin_again(self.start)
+        core.index.cut(self.start, core.last_store_ms)
         for batch in core.batch_queues.by_key.values():
-            batch.cut(self._start)
+            batch.cut(self.start)
         core.copied_void = None
-        position, holes = self._start, list[int]()
+        position, holes = self.start, list[int]()
         while position < core.dispatched:
             position = self._dispatch(position, min(position + _DISPATCH_BYTES, core.dispatched), holes)
             await trio.lowlevel.checkpoint()
-        self._flusher.note_deletion()
-        if not await self._flusher.make_durable():
-            raise OSError("the repaired log, its queues and its index could not be made durable")
-        self._integrity.forget_from(self._start)
-        if self._is_lost(self._start):  # damage at the end of a file is an unused end, which no walk takes for a hole
-            holes.append(self._start)
-        # What was noted meanwhile, or is about to be, and lies before all that was compared stays.
-        await core.holes.change(lambda noted: [*(hole for hole in noted if hole < self._start), *holes])
+        self._integrity.forget_from(self.start)
+        if self._is_lost(self.start):  # damage at the end of a file is an unused end, which no walk takes for a hole
+            holes.append(self.start)
+        self._missing = holes
 
     # Inside
 
@@ -156,7 +232,7 @@ class Repair:
             first, after = head.physical_offset, head.physical_offset + head.size_bytes
             if first > self._walked:
                 self._spans.append((self._walked, first))
-            if is_void(head) or first == self._start or self._integrity.is_damaged(first):
+            if is_void(head) or first == self.start or self._integrity.is_damaged(first):
                 self._spans.append((first, after))
             self._walked = after
             if after >= limit:

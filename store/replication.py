@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from understudy.runtime.disk import File
 from understudy.runtime.log import get_logger
-from understudy.store.core import BEING_CUT, StoreCore
+from understudy.store.core import BEING_CUT, BEING_ENTERED, StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
 from understudy.store.run_dispatch import RunDispatcher
@@ -29,8 +29,9 @@ class Replication:
     def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
         """See :meth:`understudy.store.message_store.MessageStore.append_raw`."""
         core, log = self._core, self._core.log
-        if BEING_CUT in core.refusals:
-            raise OSError(BEING_CUT)
+        for reason in (BEING_CUT, BEING_ENTERED):
+            if reason in core.refusals:
+                raise OSError(reason)
         if physical_offset >= 0 and core.segments.min_offset in (-1, log.end) and physical_offset != log.end:
             self._begin_at(physical_offset)
         if physical_offset != log.end:

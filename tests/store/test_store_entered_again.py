@@ -1,0 +1,125 @@
+"""What came back is entered into queues and index again: stopped, killed or refused in the middle, it is done later."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from store_fixtures import HOST, put, simulated_world, small_config
+from test_store_batch_queues import LIVING, TOPIC, read
+from test_store_holes import Broken, content, lose_at
+
+from understudy.runtime.world import World
+from understudy.store import repair
+from understudy.store.message_store import MessageStore
+
+SENT = {number: b"batch %d" % number for number in range(8)}
+
+
+async def broken_log(seed: int = 3) -> tuple[Broken, int]:
+    """Return a log with messages of a batch queue behind a hole, and where the hole is."""
+    broken = Broken(simulated_world(seed), random.Random(seed))
+    async with opened(broken.world) as store:
+        for number in range(40):
+            body = broken.source.randbytes(1000)
+            broken.starts.append(put(store, "Orders", body, KEYS=f"k{number}").physical_offset)
+            if number % 5 == 4:
+                put(store, TOPIC, SENT[number // 5])
+        broken.content = content(store)
+    lose_at(broken, broken.starts[3])
+    return broken, broken.starts[3]
+
+
+@asynccontextmanager
+async def opened(world: World) -> AsyncIterator[MessageStore]:
+    store = await MessageStore.open(world, small_config(), HOST, LIVING)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.run)
+        yield store
+        nursery.cancel_scope.cancel()
+    await store.close()
+
+
+def entered(store: MessageStore) -> tuple[dict[int, bytes], int]:
+    """Return what the batch queue has, and how many messages are found by their key."""
+    found = [store.query("Orders", f"k{number}", 8, 0, 1 << 60).records for number in range(40)]
+    return read(store), sum(len(each) for each in found)
+
+
+async def stopped(store: MessageStore, broken: Broken, hole: int) -> None:
+    """Bring back everything, and be cancelled when a part of it is entered."""
+    work = store.repair(hole)
+    await work.write(hole, broken.content[hole:])
+    with trio.CancelScope() as scope:
+        steps, dispatch = 0, work._dispatch
+
+        def counted(start: int, limit: int, holes: list[int]) -> int:
+            nonlocal steps
+            steps += 1
+            if steps == 3:
+                scope.cancel()
+            return dispatch(start, limit, holes)
+
+        work._dispatch = counted  # type: ignore[method-assign]
+        await work.finish(len(broken.content))
+    assert scope.cancelled_caught
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "MENDED_AT_ONCE_BYTES", 1_000)
+    monkeypatch.setattr(repair, "_DISPATCH_BYTES", 2_000)
+
+
+async def test_a_cancelled_repair_goes_on_and_nothing_is_appended_meanwhile(autojump_clock: object) -> None:
+    broken, hole = await broken_log()
+    async with opened(broken.world) as store:
+        await stopped(store, broken, hole)
+        # given a repair whose caller is cancelled in the middle
+        assert not store.writable
+        with pytest.raises(OSError, match="are entered"):
+            store.append_raw(store.max_physical_offset, broken.content[:100])
+        # then it goes on by itself, and what is sent then follows what was there
+        await trio.sleep(1)
+        assert (store.writable, store.hole) == (True, None)
+        assert entered(store) == (SENT, 40)
+        assert put(store, TOPIC, b"new").queue_offset == len(SENT)
+    async with opened(broken.world) as store:
+        assert entered(store) == (SENT | {len(SENT): b"new"}, 40)
+
+
+@pytest.mark.parametrize("power_lost", [False, True])
+async def test_a_start_enters_what_a_process_that_died_was_entering(autojump_clock: object, power_lost: bool) -> None:
+    broken, hole = await broken_log()
+    for _ in range(2):
+        store = await MessageStore.open(broken.world, small_config(), HOST, LIVING)
+        await stopped(store, broken, hole)
+        await store.checkpoint()  # a mark that says less than it seems to
+        if power_lost:
+            broken.disk.lose_power()
+        else:
+            broken.disk.kill_process()
+    async with opened(broken.world) as store:
+        assert entered(store) == (SENT, 40)
+        assert put(store, TOPIC, b"new").queue_offset == len(SENT)
+        await trio.sleep(1)
+    async with opened(broken.world) as store:
+        assert entered(store) == (SENT | {len(SENT): b"new"}, 40)
+
+
+async def test_a_disk_that_refuses_for_a_while_delays_it(autojump_clock: object) -> None:
+    broken, hole = await broken_log()
+    async with opened(broken.world) as store:
+        work = store.repair(hole)
+        await work.write(hole, broken.content[hole:])
+        broken.disk.used_bytes = broken.disk.total_bytes
+        with pytest.raises(OSError):
+            await work.finish(len(broken.content))
+        assert store.hole == hole
+        broken.disk.used_bytes = None
+        await trio.sleep(20)
+        assert (store.writable, store.hole) == (True, None)
+        assert entered(store) == (SENT, 40)
