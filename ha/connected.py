@@ -15,7 +15,13 @@ from understudy.runtime.seats import Seat
 
 
 class ConnectedSlave:
-    """One connection; *close* ends it."""
+    """One connection; *close* ends it.
+
+    Attributes:
+        began_at: the first byte of the log that was given to it; -1 before.
+        next_offset: up to here (bytes) everything was sent.
+        given_until: up to here it was sent, or is being sent at this moment.
+    """
 
     def __init__(
         self, peer: tuple[str, int], flow: Flow, conversation: Conversation, seat: Seat, close: Callable[[], None]
@@ -27,7 +33,7 @@ class ConnectedSlave:
         self.flow = flow
         self.conversation = conversation
         self.replica = Replica()
-        self.began_at = self.next_offset = -1
+        self.began_at = self.next_offset = self.given_until = -1
         self.started = trio.Event()
         self.heard_at = -math.inf
         self.unconfirmed = Unconfirmed()

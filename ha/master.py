@@ -198,7 +198,7 @@ class HaMaster:
     def disconnect_from(self, offset: int) -> None:
         """Close connections over which bytes at *offset* were given, for other bytes stand there by now."""
         for slave in list(self._slaves.values()):
-            if 0 <= slave.began_at <= offset < slave.next_offset:
+            if 0 <= slave.began_at <= offset < slave.given_until:
                 slave.close()
 
     def _end(self) -> int:
@@ -317,7 +317,7 @@ class HaMaster:
                 f"the slave needs the log from {start}, the first byte here is {first}: older files were deleted. Move "
                 "the slave's store away and let it copy the log again"
             )
-        slave.began_at = slave.next_offset = start
+        slave.began_at = slave.next_offset = slave.given_until = start
         return ""
 
     async def _write(self, stream: ByteStream, slave: ConnectedSlave) -> None:
@@ -328,7 +328,8 @@ class HaMaster:
             if self._end() > slave.next_offset:
                 parts, size = self._next_frames(slave)
                 if parts:
-                    slave.unconfirmed.sent(slave.next_offset + size, clock.monotonic())
+                    slave.given_until = slave.next_offset + size
+                    slave.unconfirmed.sent(slave.given_until, clock.monotonic())
                     slave.conversation.sent(self._store.max_physical_offset)
                     await _send(stream, parts)
                     slave.next_offset += size

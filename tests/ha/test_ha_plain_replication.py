@@ -9,6 +9,7 @@ import trio
 from ha_rig import FILE, EmptyFile, HaSettings, Log, master_of, played_master, slave_of, world_of
 from trio.testing import MockClock
 
+from understudy.ha import master as ha_master
 from understudy.ha import wire
 from understudy.ha.following import HaState
 from understudy.ha.master import HaMaster
@@ -48,6 +49,25 @@ async def test_an_empty_slave_gets_the_last_file_or_the_whole_log(
     ):
         await trio.sleep(1)
         assert (base, 10_000) == (theirs.base, theirs.max_physical_offset)
+
+
+@pytest.mark.parametrize(("offset", "closed"), [(4_999, True), (5_000, False)])
+async def test_who_is_being_sent_other_bytes_than_those_that_stand_there_now_is_disconnected(
+    network: SimNetwork, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, offset: int, closed: bool
+) -> None:
+    # given a link over which the last of some bytes have not left yet
+    sending = trio.Event()
+
+    async def slow(*args: object) -> None:
+        sending.set()
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(ha_master, "_send", slow)
+    async with master_of(network, Log(b"x" * 5_000)) as master, slave_of(network, Log()):
+        await sending.wait()
+        master.disconnect_from(offset)
+        await trio.sleep(0.1)
+        assert master.connection_count == (0 if closed else 1)
 
 
 async def test_a_slave_ahead_is_refused_by_the_master_and_counts_for_nothing(
