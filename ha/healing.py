@@ -13,6 +13,10 @@ A master that begins elsewhere, ends earlier or has other bytes cannot help: not
 at the end of its log. Until it is healed, a slave that looks or heals reports the hole, so that no send counts on bytes
 it lacks.
 
+A master that says nothing of the bytes at the hole may have them: it stops, or gives nobody what it asks others for. It
+is looked at again, at the latest when it is seen to continue the end of our log; only then its silence means that it
+has them no more.
+
 The reference cuts its log in recovery, whether there is a master that can fill it or not.
 """
 
@@ -75,19 +79,24 @@ class Look:
         end: the end of our log in bytes.
         differs_at: returns the first byte of ours, not counting those that are missing, that differs from the given
             ones at the given offset; ``None`` when all are the same.
+
+    Attributes:
+        unsure: the master did not show that it lacks what is missing; it gave nothing of what was asked for.
     """
 
     def __init__(self, hole: int, end: int, differs_at: Callable[[int, bytes | memoryview], int | None]) -> None:
         self._end = end
         self._differs_at = differs_at
         self._position = hole
+        self.unsure = False
 
     def take(self, transfer: Transfer) -> str | None:
         """Take what came; return why the master cannot help, ``""`` when it can, ``None`` while that is open."""
+        self.unsure = transfer.offset != self._position or not transfer.body
         if transfer.offset != self._position:
             return f"it begins at {transfer.offset}"
         if not transfer.body:
-            return f"its log has nothing from {self._position} on"
+            return f"it gives nothing from {self._position} on"
         body = transfer.body[: self._end - self._position]
         differs = self._differs_at(self._position, body)
         if differs is not None:

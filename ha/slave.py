@@ -29,6 +29,9 @@ class HaSlave(MasterFollower[wire.Transfer]):
         self._unhealed: tuple[str, int] | None = None
         self._dropped_by: str | None = None
         self._lacked: int | None = None
+        self._doubted: tuple[str, int] | None = None
+        self._serves: tuple[str, int] | None = None
+        self._looks_again = False
 
     @property
     def messages_missing(self) -> bool:
@@ -46,12 +49,12 @@ class HaSlave(MasterFollower[wire.Transfer]):
         return wire.joined(frames)
 
     def _before_connecting(self, address: str) -> None:
-        looked, self._looked = self._looked, None
+        looked, self._looked, self._looks_again = self._looked, None, False
         self._step = next_step(self._missing(), self._store.max_physical_offset, address, looked)
 
     @property
     def _asks_at_once(self) -> bool:
-        return self._looked is not None
+        return self._looked is not None or self._looks_again
 
     async def _exchange(self, stream: ByteStream, address: str) -> str:
         self._enter(HaState.TRANSFER)
@@ -73,6 +76,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
                 if line.heard or frames != CLOSED:
                     return frames
                 frames, found = [], "it closed the connection: it stops, or it has deleted these files"
+                look.unsure = True
             else:
                 found = None
             try:
@@ -89,6 +93,9 @@ class HaSlave(MasterFollower[wire.Transfer]):
         self._looked = LookResult(address, hole, end, found)
         if not found:
             return "it can fill the hole"
+        if look.unsure and self._serves != (address, hole):
+            self._doubted = (address, hole)
+            return f"it is open whether it can fill the hole: {found}"
         self._lacked = hole
         if self._unhealed != (address, hole):  # once, not at every try
             self._unhealed = (address, hole)
@@ -117,6 +124,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
         line = Line(stream, wire.TransferReader(), self._world.clock.monotonic())
         anew = self._begins_anew and self._is_empty()
         overlap = self._overlap() if healing is None else None
+        has_shown = overlap is not None  # that it has our end; who withholds its own says as little as who lacks it
         first = store.max_physical_offset if healing is None else healing.position
         if overlap is not None:
             first = overlap.position
@@ -155,6 +163,10 @@ class HaSlave(MasterFollower[wire.Transfer]):
                 self._apply(frame)
             if store.max_physical_offset > line.reported and not self._is_empty():
                 await self._report(line, store.max_physical_offset)
+            has_shown = has_shown or any(frame.body for frame in frames)
+            if has_shown and self._doubted is not None and self._doubted == (self._connected_to, store.hole):
+                self._serves, self._doubted, self._looks_again = self._doubted, None, True
+                return "it continues our log, and is asked once more for what is missing"
 
     def _overlap(self) -> Overlap | None:
         """Return the end of our log for a comparison, as far as there is no damage in it; ``None`` without one."""

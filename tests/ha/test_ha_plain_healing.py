@@ -174,24 +174,31 @@ async def test_a_master_without_that_part_leaves_the_slave_as_it_is_with_one_lin
     data = random.Random(1).randbytes(3 * FILE)
     theirs = with_hole(data, 1000, 400)
     if speaks_java:
-        async with slave_of(network, theirs):
+        async with slave_of(network, theirs) as slave:
             listener = await played_master(network)
-            stream = await listener.accept()
-            assert wire.report(1000) == await stream.receive_some(8)
-            await stream.send_all(wire.header(1000, 0))
-            assert b"" == await stream.receive_some(8)
-            # then the slave goes on at its end, whose bytes it compares
-            stream = await listener.accept()
-            assert wire.report(2 * FILE) == await stream.receive_some(8)
-            await stream.send_all(frame_of(data, 2 * FILE, 3 * FILE) + wire.header(3 * FILE, 5) + b"after")
+            for asked in (1, 2):
+                stream = await listener.accept()
+                assert wire.report(1000) == await stream.receive_some(8)
+                assert slave.messages_missing
+                await stream.send_all(wire.header(1000, 0))
+                assert b"" == await stream.receive_some(8)
+                # then the slave goes on at its end, whose bytes it compares, and asks once more
+                stream = await listener.accept()
+                assert wire.report(2 * FILE) == await stream.receive_some(8)
+                await stream.send_all(frame_of(data, 2 * FILE, 3 * FILE) + wire.header(3 * FILE, 0))
+                assert wire.report(3 * FILE) == await stream.receive_some(8)
+                assert asked == 2 or b"" == await stream.receive_some(8)
+            await stream.send_all(wire.header(3 * FILE, 5) + b"after")
             assert wire.report(3 * FILE + 5) == await stream.receive_some(8)
+            assert not slave.messages_missing
     else:
         ours = Log(data[FILE:], base=FILE)
-        async with master_of(network, ours) as master, slave_of(network, theirs):
+        async with master_of(network, ours) as master, slave_of(network, theirs) as slave:
             await trio.sleep(1)
             ours.append(b"after")
             await trio.sleep(1)
             assert 2 == master.copies_of(3 * FILE + 5)
+            assert not slave.messages_missing
     assert data[1400:] + b"after" == theirs.data[1400:]
     assert 1000 == theirs.hole
     (line,) = [each.getMessage() for each in caplog.records if "messages are missing in the log" in each.getMessage()]
@@ -317,3 +324,43 @@ async def test_retention_in_the_middle_of_a_look_does_not_end_the_slave(
         ours.append(b"after")
         await trio.sleep(10)
         assert data[FILE:] + b"after" == theirs.data
+
+
+async def test_a_master_that_gives_nothing_yet_may_have_what_is_missing(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    # given a master that gives nobody what follows its own first hole, until it has asked others
+    data = random.Random(1).randbytes(9000)
+    theirs = with_hole(data, 3000, 400)
+    async with master_of(network, Log(data)) as master, slave_of(network, theirs) as slave:
+        master.withhold(1000)
+        await trio.sleep(100)
+        assert slave.messages_missing
+        assert theirs.hole == 3000
+        # then it fills the hole as soon as it may
+        master.withhold(None)
+        await trio.sleep(60)
+        assert (None, data) == (theirs.hole, theirs.data)
+
+
+async def test_a_master_that_stops_while_it_is_asked_may_have_what_is_missing(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    data = random.Random(1).randbytes(9000)
+    theirs = with_hole(data, 3000, 400)
+    async with slave_of(network, theirs) as slave:
+        listener = await played_master(network)
+        stream = await listener.accept()
+        assert wire.report(3000) == await stream.receive_some(8)
+        await stream.aclose()
+        await listener.aclose()
+        await trio.sleep(60)
+        assert slave.messages_missing
+
+
+async def test_what_the_master_was_seen_to_lack_holds_up_nobody(network: SimNetwork, autojump_clock: MockClock) -> None:
+    data = random.Random(1).randbytes(9000)
+    theirs = with_hole(data, 3000, 400)
+    async with master_of(network, Log(data[:5000] + b"?" + data[5001:])), slave_of(network, theirs) as slave:
+        await trio.sleep(1)
+        assert (3000, False) == (theirs.hole, slave.messages_missing)
