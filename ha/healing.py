@@ -3,7 +3,7 @@
 Recovery leaves void records where bytes were lost and notes where the first of them stands, the *hole*. Everything
 after it may be good, so it is not given up before the master has shown that it has it too:
 
-1. **Look**: a connection asks from the hole on. What comes is compared and thrown away. A master that sends everything
+1. **Look**: a connection asks from the hole on (from byte 1 for one at byte 0). What comes is compared and thrown away. A master that sends everything
    up to the end of our log, and every byte outside of our void records as we have it, has all that we have.
 2. **Heal**: another connection asks from the hole on. What comes is written over the void records, in place; nothing
    of ours is given up for it. When master or slave fail in the middle, not more is missing than before, and it begins
@@ -69,6 +69,16 @@ def next_step(hole: int | None, end: int, master: str, result: LookResult | None
     if result is None or (result.master, result.hole, result.end) != (master, hole, end):
         return Step.LOOK
     return Step.CONTINUE if result.why_not else Step.HEAL
+
+
+def from_first_byte(frames: list[Transfer]) -> list[Transfer]:
+    """Return *frames* as if they had been asked for from byte 0 of the log on, not from byte 1.
+
+    Who asks from 0 is empty, and may get the last file only. The first byte needs not be asked for: it is the highest
+    of the length of a record, which is 0 below 16 MiB, the most that a frame to a broker can hold. A record that is
+    longer after all is not whole without it, and stays missing.
+    """
+    return [Transfer(0, frame.body and b"\0" + bytes(frame.body)) if frame.offset == 1 else frame for frame in frames]
 
 
 class Look:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from understudy.ha import wire
 from understudy.ha.continuity import MismatchError, check_continues
 from understudy.ha.following import CLOSED, HaState, Line, MasterFollower
-from understudy.ha.healing import Look, LookResult, Step, next_step
+from understudy.ha.healing import Look, LookResult, Step, from_first_byte, next_step
 from understudy.ha.hole_filling import HoleFilling
 from understudy.ha.overlap import Overlap, end_of
 from understudy.ha.settings import ContinuedLog, HaParameters
@@ -69,7 +69,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
             return _HOLE_GONE
         look = Look(hole, end, store.repair(hole).differs_at)
         line = Line(stream, wire.TransferReader(), self._world.clock.monotonic())
-        await self._report(line, hole)
+        await self._report(line, max(hole, 1))
         while True:
             frames = await self._frames(line)
             if isinstance(frames, str):
@@ -80,7 +80,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
             else:
                 found = None
             try:
-                for frame in frames:
+                for frame in from_first_byte(frames) if hole == 0 else frames:
                     found = look.take(frame)
                     if found is not None:
                         break
@@ -128,7 +128,8 @@ class HaSlave(MasterFollower[wire.Transfer]):
         first = store.max_physical_offset if healing is None else healing.position
         if overlap is not None:
             first = overlap.position
-        await self._report(line, 0 if anew else first)  # at once; the reference waits for its first heartbeat
+        # At once; the reference waits for its first heartbeat.
+        await self._report(line, 0 if anew else first if healing is None else max(first, 1))
         asked_at = line.last_write
         while True:
             heard = line.heard
@@ -137,6 +138,8 @@ class HaSlave(MasterFollower[wire.Transfer]):
                 if frames == CLOSED and (overlap is not None or not heard):
                     self._closed_at_once(line.reported if overlap is None else overlap.end)
                 return frames
+            if healing is not None and first == 0:
+                frames = from_first_byte(frames)
             if healing is None and store.hole not in (None, hole_before):
                 return "another hole is the first one of our log now"
             if not heard and frames[0].offset != first:
