@@ -3,8 +3,9 @@
 Recovery leaves void records where bytes were lost and notes where the first of them stands, the *hole*. Everything
 after it may be good, so it is not given up before the master has shown that it has it too:
 
-1. **Look**: a connection asks from the hole on (from byte 1 for one at byte 0). What comes is compared and thrown away. A master that sends everything
-   up to the end of our log, and every byte outside of our void records as we have it, has all that we have.
+1. **Look**: a connection asks from the hole on (from byte 1 for one at byte 0). What comes is compared and thrown away.
+   A master that sends everything up to the end of our log, and every byte outside of our void records as we have it,
+   has all that we have.
 2. **Heal**: another connection asks from the hole on. What comes is written over the void records, in place; nothing
    of ours is given up for it. When master or slave fail in the middle, not more is missing than before, and it begins
    anew. From the end of our log on it goes on as always.

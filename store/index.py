@@ -293,7 +293,7 @@ class Index:
         Returns: False when that state is not there; the index must be built from the log then.
         """
         while self.files and self.files[-1].name > name:
-            self._delete(self.files.pop())
+            self._take(self.files.pop())()
         if not name:
             return not self.files
         if not self.files or self.files[-1].name != name or not 1 <= count <= self._capacity:
@@ -315,17 +315,25 @@ class Index:
         Args:
             store_ms: store time of the newest record that stays.
         """
+        for remove in self.cut_in_steps(physical, store_ms):
+            if remove is not None:
+                remove()
+
+    def cut_in_steps(self, physical: int, store_ms: int) -> Generator[Callable[[], None] | None]:
+        """Do what :meth:`cut` does, while nothing is entered; what is left after each step is an index.
+
+        Yields:
+            Now and then ``None``, so that others have their turn, and what removes a file from the disk. Blocking;
+            raises ``OSError``.
+        """
         while self.files:
             file = self.files[-1]
-            count = file.count
-            while count > 1 and file.entry(count - 1)[1] >= physical:
-                count -= 1
-            if count < file.count:
-                file.undo(count)
+            while file.undo_some(physical):
                 self._close_state(file, store_ms)
-            if count > 1 or len(self.files) == 1:
+                yield None
+            if file.count > 1 or len(self.files) == 1:
                 break
-            self._delete(self.files.pop())
+            yield self._take(self.files.pop())
 
     def keep_until(self, index_ms: int) -> None:
         """Keep the files that ended before *index_ms*, which were full and durable then; delete the others, which may
@@ -334,7 +342,7 @@ class Index:
         while kept < len(self.files) and 0 < self.files[kept].end_ms < index_ms:
             kept += 1
         while len(self.files) > kept:
-            self._delete(self.files.pop())
+            self._take(self.files.pop())()
 
     def doubt_after(self, physical: int) -> None:
         """Count the entries of records at *physical* and after it as not durable: another process wrote them."""
@@ -344,7 +352,7 @@ class Index:
     def clear(self) -> None:
         """Delete every file."""
         while self.files:
-            self._delete(self.files.pop())
+            self._take(self.files.pop())()
 
     def take_before(self, log_min: int) -> list[Callable[[], None]]:
         """Take out leading files, never the last, whose records are all before *log_min*.
@@ -354,10 +362,7 @@ class Index:
         """
         removals = list[Callable[[], None]]()
         while len(self.files) > 1 and self.files[0].end_offset < log_min:
-            path = self.files.pop(0).path
-            self.dirty_paths.discard(path)
-            self.unsynced_folder = True
-            removals.append(partial(remove_mapped, self._disk, path, self._mapped.take(path)))
+            removals.append(self._take(self.files.pop(0)))
         return removals
 
     def take_dirty(self) -> tuple[set[str], set[str]]:
@@ -387,9 +392,9 @@ class Index:
         file.write_header()
         self.dirty_paths.add(file.path)
 
-    def _delete(self, file: IndexFile) -> None:
-        self._mapped.drop(file.path)
-        self._disk.remove(file.path)
+    def _take(self, file: IndexFile) -> Callable[[], None]:
+        """Forget *file*, which is out of the list, and return what removes it from the disk."""
         self.dirty_paths.discard(file.path)
         self._newest = self.files[-1] if self.files else None
         self.unsynced_folder = True
+        return partial(remove_mapped, self._disk, file.path, self._mapped.take(file.path))

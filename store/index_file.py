@@ -310,6 +310,16 @@ class IndexFile:
             view[start:end] = bytes(end - start)
         self.count = count
 
+    def undo_some(self, physical: int) -> bool:
+        """Take entries of records at *physical* and after it off the end, a step's worth; False when there are none."""
+        count, least = self.count, max(self.count - ENTRIES_IN_A_STEP, 1)
+        while count > least and self.entry(count - 1)[1] >= physical:
+            count -= 1
+        if count == self.count:
+            return False
+        self.undo(count)
+        return True
+
     def rebuild_slots(self, count: int) -> None:
         """Make all slots anew from the first *count* entries, whatever the slots hold."""
         view, geometry = self.mapped_view(), self._geometry

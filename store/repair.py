@@ -34,7 +34,7 @@ from understudy.store.walk import RecordHead, Walk, is_blank, is_void
 #: Written last of a span: at least what a record needs to be taken for one.
 _HEAD_BYTES = 128
 #: So much of the log is dispatched before others get their turn.
-_DISPATCH_BYTES = 1 << 20
+_DISPATCH_BYTES = 64 << 10
 #: A disk that refused is asked again after so long, later less often.
 _RETRY_SECONDS = 5.0
 _LONGEST_RETRY_SECONDS = 600.0
@@ -197,9 +197,14 @@ class Repair:
     async def _enter_again(self) -> None:
         core = self._core
         await core.holes.begin_again(self.start)
-        core.index.cut(self.start, core.last_store_ms)
-        for batch in core.batch_queues.by_key.values():
+        for remove in core.index.cut_in_steps(self.start, core.last_store_ms):
+            await trio.lowlevel.checkpoint()
+            if remove is not None:
+                with trio.CancelScope(shield=True):  # nobody would come back to it
+                    await core.disk.in_thread(remove)
+        for batch in list(core.batch_queues.by_key.values()):
             batch.cut(self.start)
+            await trio.lowlevel.checkpoint()
         core.copied_void = None
         position, holes = self.start, list[int]()
         while position < core.dispatched:

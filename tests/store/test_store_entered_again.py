@@ -6,15 +6,20 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import attrs
 import pytest
 import trio
-from store_fixtures import HOST, put, simulated_world, small_config
+from store_fixtures import HOST, CountingDisk, put, simulated_world, small_config
 from test_store_batch_queues import LIVING, TOPIC, read
 from test_store_holes import Broken, content, lose_at
 
+from understudy.runtime.pace import run_steps
 from understudy.runtime.world import World
 from understudy.store import repair
+from understudy.store.index import Index
+from understudy.store.index_file import ENTRIES_IN_A_STEP
 from understudy.store.message_store import MessageStore
+from understudy.testkit.sim.disk import SimDisk
 
 SENT = {number: b"batch %d" % number for number in range(8)}
 
@@ -123,3 +128,40 @@ async def test_a_disk_that_refuses_for_a_while_delays_it(autojump_clock: object)
         await trio.sleep(20)
         assert (store.writable, store.hole) == (True, None)
         assert entered(store) == (SENT, 40)
+
+
+async def test_nothing_of_it_waits_for_the_disk_on_the_event_loop(autojump_clock: object) -> None:
+    broken, hole = await broken_log()
+    disk = CountingDisk(broken.disk)
+    async with opened(attrs.evolve(broken.world, disk=disk)) as store:
+        work = store.repair(hole)
+        await work.write(hole, broken.content[hole:])
+        disk.on_loop.clear()
+        await work.finish(len(broken.content))
+        assert store.hole is None
+        assert not disk.on_loop.keys() & {"sync_folder", "remove", "replace"}
+
+
+def test_an_index_is_cut_in_small_steps() -> None:
+    # given some files of entries
+    disk = SimDisk(random.Random(1))
+    index = Index(disk, "/index", 500, 1_000, lambda: 1)
+    index.load()
+    for number in range(3_500):
+        index.put_one(number * 7919 & 0x7FFFFFFF, number * 100, number)
+    # when it is cut in the first of them
+    left = 3_500
+    for remove in index.cut_in_steps(20_000, 200):
+        if remove is not None:
+            remove()
+        # then each step takes few of them
+        now = sum(file.count - 1 for file in index.files)
+        assert now >= left - ENTRIES_IN_A_STEP
+        left = now
+    assert left == 200
+    assert disk.listdir("/index") == [file.name for file in index.files]
+    # and what is left is found, as what follows is
+    index.put_one(1, 20_000, 200)
+    for number, hashed in [*((number, number * 7919 & 0x7FFFFFFF) for number in range(200)), (200, 1)]:
+        assert number * 100 in run_steps(index.offsets(hashed, 100, 0, 1 << 60))
+    assert run_steps(index.offsets(201 * 7919, 100, 0, 1 << 60)) == []
