@@ -17,8 +17,9 @@ from __future__ import annotations
 from understudy.broker.broker import Broker
 from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.handshake import Member
-from understudy.container.preonline.holes import fill
+from understudy.container.preonline.holes import fill, read_log
 from understudy.ha.continuity import MismatchError
+from understudy.ha.healing import PROBE_BYTES
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
@@ -125,7 +126,11 @@ async def heal(broker: Broker, hole: int) -> None:
         return
     master = Member(0, address)
     try:
-        why_not = await fill(broker, master, hole, broker.store.max_physical_offset)
+        ours = broker.store.slice(hole, PROBE_BYTES)
+        theirs, _, _ = await read_log(broker, master, hole)
+        why_not = "it has the same"
+        if theirs[: len(ours)] != ours:
+            why_not = await fill(broker, master, hole, broker.store.max_physical_offset)
     except (RemotingError, RefusedError, MismatchError, ValueError, OSError) as error:
         why_not = str(error)
     log.info("asked for messages that the master had lost", missing_from=hole, master=master, why_not=why_not)

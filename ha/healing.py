@@ -14,6 +14,9 @@ A master that begins elsewhere, ends earlier or has other bytes cannot help: not
 at the end of its log. Until it is healed, a slave that looks or heals reports the hole, so that no send counts on bytes
 it lacks.
 
+What a master sent in place of lost messages it may have got back from another slave. That, too, is looked for: a
+**probe** asks first for the beginning of the record only, for all that follows may be much.
+
 A master that says nothing of the bytes at the hole may have them: it stops, or gives nobody what it asks others for. It
 is looked at again, at the latest when it is seen to continue the end of our log; only then its silence means that it
 has them no more.
@@ -30,11 +33,15 @@ import attrs
 
 from understudy.ha.wire import Transfer
 
+PROBE_BYTES = 128
+"""Of a void record: more than its lengths, times and flags."""
+
 
 class Step(Enum):
     """What the next connection is for."""
 
     CONTINUE = "go on at the end of the log"
+    PROBE = "see whether the master has something else than the void record that it sent"
     LOOK = "see whether the master can fill the hole"
     HEAL = "write what is missing over the void records"
 
@@ -48,15 +55,17 @@ class LookResult:
         hole: where the hole was.
         end: where our log ended.
         why_not: why the master cannot fill the hole; ``""`` when it can.
+        is_probe: it was a probe, after which it may be able to.
     """
 
     master: str
     hole: int
     end: int
     why_not: str = ""
+    is_probe: bool = False
 
 
-def next_step(hole: int | None, end: int, master: str, result: LookResult | None) -> Step:
+def next_step(hole: int | None, end: int, master: str, result: LookResult | None, *, copied: bool = False) -> Step:
     """Return what the next connection to *master* is for.
 
     Args:
@@ -64,12 +73,15 @@ def next_step(hole: int | None, end: int, master: str, result: LookResult | None
         end: the end of our log in bytes.
         master: HA address.
         result: of the connection before this one, when it was a look that came to an end.
+        copied: what is missing is missing in a copy of a master's log, as far as is known.
     """
     if hole is None or hole >= end:
         return Step.CONTINUE
     if result is None or (result.master, result.hole, result.end) != (master, hole, end):
-        return Step.LOOK
-    return Step.CONTINUE if result.why_not else Step.HEAL
+        return Step.PROBE if copied else Step.LOOK
+    if result.why_not:
+        return Step.CONTINUE
+    return Step.LOOK if result.is_probe else Step.HEAL
 
 
 def from_first_byte(frames: list[Transfer]) -> list[Transfer]:
@@ -80,6 +92,16 @@ def from_first_byte(frames: list[Transfer]) -> list[Transfer]:
     longer after all is not whole without it, and stays missing.
     """
     return [Transfer(0, frame.body and b"\0" + bytes(frame.body)) if frame.offset == 1 else frame for frame in frames]
+
+
+def probe(hole: int, ours: bytes) -> Look:
+    """Return a look that ends well when a master has *ours*, the beginning of our void record, at *hole* (bytes)."""
+
+    def differs_at(position: int, theirs: bytes | memoryview) -> int | None:
+        at = position - hole
+        return None if ours[at : at + len(theirs)] == theirs else position
+
+    return Look(hole, hole + len(ours), differs_at)
 
 
 class Look:

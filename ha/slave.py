@@ -5,7 +5,7 @@ from __future__ import annotations
 from understudy.ha import wire
 from understudy.ha.continuity import MismatchError, check_continues
 from understudy.ha.following import CLOSED, HaState, Line, MasterFollower
-from understudy.ha.healing import Look, LookResult, Step, from_first_byte, next_step
+from understudy.ha.healing import PROBE_BYTES, Look, LookResult, Step, from_first_byte, next_step, probe
 from understudy.ha.hole_filling import HoleFilling
 from understudy.ha.overlap import Overlap, end_of
 from understudy.ha.settings import ContinuedLog, HaParameters
@@ -16,6 +16,8 @@ from understudy.runtime.world import World
 log = get_logger("ha.slave")
 
 _HOLE_GONE = "the file with the hole was deleted meanwhile"
+STAND_IN_SECONDS = 600.0
+"""So often a master is asked whether it has what it sent something in place of: nobody tells a slave."""
 
 
 class HaSlave(MasterFollower[wire.Transfer]):
@@ -42,6 +44,11 @@ class HaSlave(MasterFollower[wire.Transfer]):
         """Where the first hole is, or what the master sent in place of messages that it may have got back by now."""
         return self._store.stand_in if self._store.hole is None else self._store.hole
 
+    def _to_probe(self, address: str | None) -> int | None:
+        """Where a void record is in place of which the master at *address* may have something that fits our log."""
+        stand_in = self._store.stand_in
+        return None if self._store.hole is not None or self._unhealed == (address, stand_in) else stand_in
+
     def _report_frame(self, offset: int) -> bytes:
         return wire.report(offset)
 
@@ -50,7 +57,9 @@ class HaSlave(MasterFollower[wire.Transfer]):
 
     def _before_connecting(self, address: str) -> None:
         looked, self._looked, self._looks_again = self._looked, None, False
-        self._step = next_step(self._missing(), self._store.max_physical_offset, address, looked)
+        copied = self._store.hole is None
+        missing = self._to_probe(address) if copied else self._store.hole
+        self._step = next_step(missing, self._store.max_physical_offset, address, looked, copied=copied)
 
     @property
     def _asks_at_once(self) -> bool:
@@ -59,15 +68,19 @@ class HaSlave(MasterFollower[wire.Transfer]):
     async def _exchange(self, stream: ByteStream, address: str) -> str:
         self._enter(HaState.TRANSFER)
         step = self._step
-        return await (self._look(stream, address) if step is Step.LOOK else self._copy(stream, step))
+        looks = step in (Step.LOOK, Step.PROBE)
+        return await (self._look(stream, address, step) if looks else self._copy(stream, step))
 
-    async def _look(self, stream: ByteStream, address: str) -> str:
+    async def _look(self, stream: ByteStream, address: str, step: Step) -> str:
         """See whether the master can fill the hole in our log; nothing is written. Return why the connection ended."""
         store = self._store
         hole, end = self._missing(), store.max_physical_offset
         if hole is None:  # its file grew too old while the connection was made
             return _HOLE_GONE
-        look = Look(hole, end, store.repair(hole).differs_at)
+        if step is Step.PROBE:
+            look = probe(hole, bytes(store.slice(hole, PROBE_BYTES)))
+        else:
+            look = Look(hole, end, store.repair(hole).differs_at)
         line = Line(stream, wire.TransferReader(), self._world.clock.monotonic())
         await self._report(line, max(hole, 1))
         while True:
@@ -90,6 +103,10 @@ class HaSlave(MasterFollower[wire.Transfer]):
                 break
         if self._missing() != hole:  # what differs may be only that nothing is there any more
             return _HOLE_GONE
+        if step is Step.PROBE:
+            why_not = found if look.unsure else "" if found else "it has the same"
+            self._looked = LookResult(address, hole, end, why_not, is_probe=True)
+            return f"in place of the void record at {hole} {found or why_not}"
         self._looked = LookResult(address, hole, end, found)
         if not found:
             return "it can fill the hole"
@@ -124,6 +141,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
         line = Line(stream, wire.TransferReader(), self._world.clock.monotonic())
         anew = self._begins_anew and self._is_empty()
         overlap = self._overlap() if healing is None else None
+        began_at = line.last_write
         has_shown = overlap is not None  # that it has our end; who withholds its own says as little as who lacks it
         first = store.max_physical_offset if healing is None else healing.position
         if overlap is not None:
@@ -166,6 +184,9 @@ class HaSlave(MasterFollower[wire.Transfer]):
                 self._apply(frame)
             if store.max_physical_offset > line.reported and not self._is_empty():
                 await self._report(line, store.max_physical_offset)
+            if line.last_read - began_at > STAND_IN_SECONDS and self._to_probe(self._connected_to) is not None:
+                self._looks_again = True
+                return "it may have by now what it sent something in place of"
             has_shown = has_shown or any(frame.body for frame in frames)
             if has_shown and self._doubted is not None and self._doubted == (self._connected_to, store.hole):
                 self._serves, self._doubted, self._looks_again = self._doubted, None, True

@@ -110,10 +110,8 @@ class StoreCore:
         self.flushed = 0
         #: Nothing that was ever written at the end of this log has been lost since it was last open.
         self.kept_all = True
-        #: Where damage lies that recovery made void.
+        #: Where damage lies that recovery made void, and void records that were copied.
         self.holes = Holes(disk, folder, config.mapped_file_size_commit_log, lambda: self.segments.min_offset)
-        #: Where the first record stands that stands in for lost ones and was copied, or found, since the store is open.
-        self.copied_void: int | None = None
         #: Records at this offset or after it were written or compared by this process.
         self.trusted_from = 0
         #: Which topics were deleted; their messages in the log count no more.

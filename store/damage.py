@@ -131,15 +131,3 @@ def _keep(core: StoreCore, physical: int, data: bytes) -> None:
     path = os.path.join(folder, f"{physical:020d}")
     write_durably(core.disk, path, data, keep_previous=False)
     log.info("kept the damaged bytes", path=path, bytes=len(data))
-
-
-def stand_in(core: StoreCore) -> int | None:
-    """Return where the first void record lies (bytes) that was copied, ``None`` for none that is near the end.
-
-    A master that sent it lacks what was there, too, or did so then. Only what came since the store is open is known,
-    and what :data:`MENDED_AT_ONCE_BYTES` follow: somebody looks whether a master has it by now.
-    """
-    found = core.copied_void
-    if found is None or core.log.end - found > MENDED_AT_ONCE_BYTES or core.segments.find(found) is None:
-        return None
-    return found

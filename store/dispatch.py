@@ -95,8 +95,8 @@ class Dispatcher:
         core = self._core
         kind = head.sys_flag & FLAG_TRANSACTION_MASK
         if kind == FLAG_TRANSACTION_ROLLBACK:
-            if core.copied_void is None and is_void(head):
-                core.copied_void = head.physical_offset  # the first one, for records come in order
+            if is_void(head):
+                core.holes.copy(head.physical_offset)
             return
         tags = find_property(head.properties, TAGS)
         to_queues = to_queues and kind in _READABLE and not self._was_deleted(head.topic, head)

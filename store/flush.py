@@ -142,7 +142,8 @@ class Flusher:
                 last_durable = core.clock.monotonic()
                 continue
             await core.clock.sleep(LIVE_MARK_MS / 1000)
-            core.marks.write_live(core.mark())
+            if await self._note_copied():
+                core.marks.write_live(core.mark())
             self.on_progress()
             pause_ms = core.config.flush_commit_log_thorough_interval_ms
             if self._no_space in core.refusals:
@@ -193,7 +194,7 @@ class Flusher:
                 self._put_back(paths, folders)
                 return False
             self._flushed_to(end)
-            if generation != self.generation:
+            if generation != self.generation or not await self._note_copied():
                 return False
             core.marks.put_durable(mark)
             if not await self._in_thread(core.marks.sync):
@@ -208,6 +209,16 @@ class Flusher:
                 core.refusals.discard(self._no_space)
                 log.info("progress can be noted again, messages are accepted", folder=core.config.folder)
             self._durable_end = mark.physical_offset
+        return True
+
+    async def _note_copied(self) -> bool:
+        """Note which records stand in for lost ones, before a mark keeps a start from seeing them; False: it failed."""
+        try:
+            while not self._core.holes.is_saved:
+                await self._core.holes.save()
+        except OSError as error:
+            self._refused(error, full=error.errno in NO_SPACE)
+            return False
         return True
 
     async def save_deletions(self) -> None:

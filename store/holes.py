@@ -5,7 +5,9 @@ there, so physical offsets stand in a small file, ``recovery.hole``, one a line,
 it is repaired or the log is cut there. Of each file of the log it is the first hole: a message there says nothing of
 the holes after it, but they go with it when retention deletes the file, and those of later files stay. While what came
 back is entered into queues and index again, a line ``again`` says from where on: a start in the middle of that enters
-everything from there on. The reference has no such file: it cuts its log at the first damage.
+everything from there on. A line ``copied`` names the first void record of a file that came from a master, which lacked
+what was there and may get it back. It is noted before a mark says that the log reaches behind it; without a mark a
+start finds it by itself. The reference has no such file: it cuts its log at the first damage.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ log = get_logger("store.holes")
 
 FILE_NAME = "recovery.hole"
 _AGAIN = "again "
+_COPIED = "copied "
 
 
 def first_holes(found: Iterable[int], file_bytes: int) -> tuple[int, ...]:
@@ -47,6 +50,8 @@ class Holes:
         noted: the first hole of each file, as it is known durably.
         again: from here on (bytes) queues and index may lack messages, and a start enters them again; ``None``: they
             lack none.
+        copied: the first record of each file that stands in for lost ones and was copied, or found by a start; known,
+            and durably so when :attr:`is_saved`.
     """
 
     def __init__(self, disk: Disk, folder: str, file_bytes: int, min_offset: Callable[[], int]) -> None:
@@ -58,28 +63,55 @@ class Holes:
         self._turn = trio.Lock()
         self.noted: tuple[int, ...] = ()
         self.again: int | None = None
+        self.copied: tuple[int, ...] = ()
+        self._saved_copied: tuple[int, ...] = ()
 
     @property
     def first(self) -> int | None:
         """The first hole whose file is still there; ``None`` for a log without one."""
-        if not self.noted:
+        return self._first_of(self.noted)
+
+    @property
+    def first_copied(self) -> int | None:
+        """The first of :attr:`copied` whose file is still there; ``None`` for none."""
+        return self._first_of(self.copied)
+
+    def _first_of(self, offsets: tuple[int, ...]) -> int | None:
+        if not offsets:
             return None
         low = self._min_offset()
-        return next((each for each in self.noted if each >= low), None)
+        return next((each for each in offsets if each >= low), None)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether everything that is known is noted durably."""
+        return self.copied == self._saved_copied
+
+    def copy(self, offset: int) -> None:
+        """Know that a record at *offset* (bytes) stands in for lost ones; durable with :meth:`save`."""
+        self.copied = first_holes((*self.copied, offset), self._file_bytes)
+
+    def forget_copied(self, start: int) -> None:
+        """Forget those from *start* (bytes) on: other bytes are there now, or none."""
+        self.copied = tuple(each for each in self.copied if each < start)
 
     def load(self) -> None:
         """Read the note. Blocking."""
-        self.noted, self.again = (), None
+        self.noted, self.again, self.copied, self._saved_copied = (), None, (), ()
         if not self._disk.exists(self._path):
             return
         lines = self._disk.read(self._path).decode("ascii", "replace").splitlines()
         again = [each.removeprefix(_AGAIN) for each in lines if each.startswith(_AGAIN)]
-        holes = [each for each in lines if not each.startswith(_AGAIN)]
-        if not lines or not all(each.isdecimal() for each in (*holes, *again)):
+        copied = [each.removeprefix(_COPIED) for each in lines if each.startswith(_COPIED)]
+        holes = [each for each in lines if not each.startswith((_AGAIN, _COPIED))]
+        if not lines or not all(each.isdecimal() for each in (*holes, *again, *copied)):
             log.warning("the note of the log's holes is not readable and is left out of account", path=self._path)
             return
         self.noted = first_holes(map(int, holes), self._file_bytes)
         self.again = min(map(int, again), default=None)
+        low = self._min_offset()
+        self._saved_copied = first_holes(map(int, copied), self._file_bytes)
+        self.copied = tuple(each for each in self._saved_copied if each >= low)
 
     def keep(self, found: Iterable[int], again: int | None = None) -> None:
         """Note durably that these are the holes of the log (bytes); of nothing nothing is kept. Blocking.
@@ -93,16 +125,22 @@ class Holes:
         """
         low = self._min_offset()
         holes = first_holes((each for each in found if each >= low), self._file_bytes)
-        if (holes, again) == (self.noted, self.again):
+        copied = self.copied
+        if (holes, again, copied) == (self.noted, self.again, self._saved_copied):
             return
         lines = [*map(str, holes), *([] if again is None else [f"{_AGAIN}{again}"])]
+        lines += [f"{_COPIED}{each}" for each in copied]
         if lines:
             content = "".join(f"{each}\n" for each in lines).encode("ascii")
             write_durably(self._disk, self._path, content, keep_previous=False)
         elif self._disk.exists(self._path):
             self._disk.remove(self._path)
             self._disk.sync_folder(self._folder)
-        self.noted, self.again = holes, again
+        self.noted, self.again, self._saved_copied = holes, again, copied
+
+    async def save(self) -> None:
+        """Note durably what was copied. Raises ``OSError``: the disk did not take it."""
+        await self.change(lambda noted: noted)
 
     async def change(self, change: Callable[[tuple[int, ...]], Iterable[int]]) -> None:
         """Note durably what *change* makes of what was noted; one such change after the other.

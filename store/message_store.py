@@ -26,7 +26,6 @@ from understudy.store.compaction.reading import CompactedReading
 from understudy.store.compaction.service import Compaction
 from understudy.store.config import StoreConfig
 from understudy.store.core import Arrival, StoreCore
-from understudy.store.damage import stand_in
 from understudy.store.deletions import Deletion, LivingTopics
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
@@ -308,8 +307,8 @@ class MessageStore:
 
     @property
     def stand_in(self) -> int | None:
-        """Where a record lies (bytes), near the end, that a master sent in place of lost ones; see :func:`stand_in`."""
-        return stand_in(self._core)
+        """Where the first record lies (bytes) that a master sent in place of lost ones; it may have them by now."""
+        return self._core.holes.first_copied
 
     def intact_from(self) -> int:
         """Return a physical offset near the end of the log, behind which nothing was made void.

@@ -205,7 +205,7 @@ class Repair:
         for batch in list(core.batch_queues.by_key.values()):
             batch.cut(self.start)
             await trio.lowlevel.checkpoint()
-        core.copied_void = None
+        core.holes.forget_copied(self.start)
         position, holes = self.start, list[int]()
         while position < core.dispatched:
             position = self._dispatch(position, min(position + _DISPATCH_BYTES, core.dispatched), holes)

@@ -86,7 +86,7 @@ class Log:
         self.data[at : at + len(data)] = data
 
     async def finish(self, end: int) -> None:
-        self.hole = None
+        self.hole = self.stand_in = None
 
     async def finish_truncation(self) -> None: ...
 

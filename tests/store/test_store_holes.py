@@ -332,3 +332,43 @@ async def test_damage_that_a_reader_finds_during_a_repair_of_what_follows_stays_
         assert store.hole == early
     async with running_store(broken.world) as store:
         assert store.hole == early
+
+
+@pytest.mark.parametrize("accident", ["", "kill", "power"])
+async def test_what_a_master_sent_in_place_of_lost_messages_is_known_after_every_start(
+    autojump_clock: object, accident: str
+) -> None:
+    # given a master's log with a void record, copied
+    master, slave = simulated_world(1), simulated_world(2)
+    starts, (whole,) = await damaged(master)
+    async with running_store(master) as store:
+        copied = content(store)
+    store = await MessageStore.open(slave, small_config(), HOST)
+    store.append_raw(0, copied[: starts[4]])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.run)
+        await trio.sleep(20)
+        nursery.cancel_scope.cancel()
+    assert (starts[1], None) == (store.stand_in, store.hole)
+    if not accident:
+        await store.close()
+    elif accident == "kill":
+        disk_of(slave).kill_process()
+    else:
+        disk_of(slave).lose_power()
+    # when the store starts, a second time from a mark behind it
+    for _ in range(2):
+        async with running_store(slave) as store:
+            assert (starts[1], None) == (store.stand_in, store.hole)
+            if store.max_physical_offset < len(copied):
+                store.append_raw(store.max_physical_offset, copied[store.max_physical_offset :])
+            await trio.sleep(20)
+    # then it is known until the bytes are there
+    async with running_store(slave) as store:
+        repair = store.repair(starts[1])
+        await repair.write(starts[1], whole[starts[1] :])
+        await repair.finish(len(whole))
+        assert (None, None, whole) == (store.stand_in, store.hole, content(store))
+    async with running_store(slave) as store:
+        assert store.stand_in is None
+    assert not disk_of(slave).exists(NOTE)

@@ -1,0 +1,45 @@
+"""A slave that copied what stands in for lost messages gets them when its master has them back."""
+
+from __future__ import annotations
+
+import random
+
+import trio
+from container_ring import run
+from test_container_master_holes import KEYS, content, open_filled_pair
+
+from understudy.testkit.waiting import until
+
+NOBODY_ACTS = {"enableSlaveActingMaster": "false"}
+
+
+def test_a_slave_that_was_started_again_since_it_copied_a_stand_in_gets_the_messages() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **NOBODY_ACTS) as pair:
+            # given a third member, the only one that has the message
+            whole, cluster = content(pair.master), pair.cluster
+            keys = {**KEYS, **NOBODY_ACTS, "brokerId": "2", "brokerRole": "SLAVE"}
+            await cluster.start_container("c3", [keys])
+            await until(lambda: cluster.brokers("c3")["g"].store.max_physical_offset == len(whole), 30)
+            await trio.sleep(15)
+            await cluster.kill("c3")
+            await cluster.kill("c2")
+            cluster.host("c2").disk.wipe()
+            await pair.lose([pair.starts[1] + 2000])
+            await cluster.restart("c1")
+            await pair.online()
+            await cluster.restart("c2")
+            await until(lambda: pair.slave.store.max_physical_offset == len(whole), 30)
+            await trio.sleep(15)
+            # when the slave that copied the stand-in is started again, before the master gets the message back
+            await cluster.stop("c2")
+            await cluster.restart("c2")
+            await trio.sleep(5)
+            assert pair.slave.store.stand_in == pair.starts[1]
+            await cluster.restart("c3")
+            await until(lambda: pair.master.store.hole is None, 60)
+            # then the slave has it in the end
+            await until(lambda: content(pair.slave) == whole, 700)
+            assert pair.slave.store.stand_in is None
+
+    run(scenario)
