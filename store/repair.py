@@ -70,7 +70,7 @@ class Repairs:
         if self._left is None or repair.start < self._left.start:
             self._left = repair  # all from its start on, what another one has left, too
         try:
-            with trio.CancelScope(shield=core.dispatched - repair.start <= MENDED_AT_ONCE_BYTES):
+            with trio.CancelScope(shield=core.dispatched - self._left.start <= MENDED_AT_ONCE_BYTES):
                 await self._go_on()
         except BaseException:
             self._wanted.set()
