@@ -100,9 +100,6 @@ class MasterHoles:
         if not why_not:
             log.warning("the log has everything again", missing_from=hole, end=end, slave=member)
             await self._broker.history.believe_what_came_back()
-            serving = self._broker.replication.master
-            if serving is not None:
-                serving.disconnect_from(hole)  # who comes again looks at what it was given in place of lost messages
         else:
             self._tell(member, hole, why_not)
         return answered

@@ -215,6 +215,11 @@ class Repair:
             holes.append(self.start)
         self._missing = holes
 
+    @property
+    def wrote(self) -> bool:
+        """Whether other bytes stand in the log than before."""
+        return self._wrote
+
     # Inside
 
     def _is_lost(self, physical: int) -> bool:

@@ -95,10 +95,16 @@ async def fill(broker: Broker, member: Member, hole: int, end: int) -> str:
     if parting is None and not compared.compared_bytes:
         return f"its log ends at {theirs}, within what is missing, and nothing shows that it is of this log"
     log.warning("writing what is missing from the first hole of the log on", hole=hole, end=end, slave=member.address)
-    filling = HoleFilling(hole, end, store.repair(hole))
-    while filling.position < end and not filling.why_not:
-        part, _, _ = await read_log(broker, member, filling.position)
-        await filling.take([Transfer(filling.position, part)])
+    repair = store.repair(hole)
+    filling = HoleFilling(hole, end, repair)
+    try:
+        while filling.position < end and not filling.why_not:
+            part, _, _ = await read_log(broker, member, filling.position)
+            await filling.take([Transfer(filling.position, part)])
+    finally:
+        serving = broker.replication.master
+        if repair.wrote and serving is not None:
+            serving.disconnect_from(hole)  # who comes again looks at what it was given in place of lost messages
     left = "" if store.hole is None else f"its log ends at {theirs}, or lacks them, too"
     return filling.why_not or left
 

@@ -50,6 +50,16 @@ class Pair(Ring):
     def slave(self) -> Broker:
         return self.cluster.brokers("c2")["g"]
 
+    @property
+    def third(self) -> Broker:
+        return self.cluster.brokers("c3")["g"]
+
+    async def add_third(self, **extra: str) -> None:
+        """Start another slave, on c3, and wait until it has the log, durably."""
+        await self.cluster.start_container("c3", [{**KEYS, **extra, "brokerId": "2", "brokerRole": "SLAVE"}])
+        await until(lambda: self.third.store.max_physical_offset == self.master.store.max_physical_offset, 30)
+        await trio.sleep(15)
+
     async def lose(self, places: list[int], length: int = 300, host: str = "c1") -> None:
         """Take power from *host*, and bytes at *places* from the log there."""
         await self.cluster.kill(host, power=True)

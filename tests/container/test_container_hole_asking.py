@@ -1,0 +1,84 @@
+"""Who is asked for lost messages of a master, how often and for how long, and who is told of those that came back."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import trio
+from container_ring import run
+from test_container_live_holes import NOBODY_ACTS
+from test_container_master_holes import TOPIC, content, open_filled_pair
+
+from understudy.container import master_holes
+from understudy.mqclient.message import Message
+from understudy.remoting.errors import RemotingError
+from understudy.testkit.waiting import until
+
+
+def test_a_slave_is_told_of_what_came_back_though_other_messages_are_still_missing() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **NOBODY_ACTS) as pair:
+            whole = content(pair.master)
+            await pair.add_third(**NOBODY_ACTS)
+            # given a slave that lacks the newest messages, and a master that loses one of them and one before
+            await pair.cluster.kill("c3")
+            newest = []
+            for _ in range(3):
+                newest.append(pair.master.store.max_physical_offset)
+                await pair.producer.send(Message(TOPIC, source.randbytes(3_000)))
+            await trio.sleep(15)
+            await pair.cluster.kill("c2")
+            pair.cluster.host("c2").disk.wipe()
+            await pair.lose([pair.starts[1] + 2_000, newest[1] + 500])
+            await pair.cluster.restart("c1")
+            await pair.online()
+            # and another one that has copied what stands in for both
+            await pair.cluster.restart("c2")
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 30)
+            await trio.sleep(5)
+            # when the first one gives the message that it has
+            await pair.cluster.restart("c3")
+            await until(lambda: pair.master.store.hole == newest[1], 60)
+            # then the other one has it, too
+            await until(lambda: content(pair.slave)[: len(whole)] == whole, 30)
+            assert content(pair.master)[: len(whole)] == whole
+
+    run(scenario)
+
+
+def test_slaves_are_told_of_what_came_back_before_the_master_is_online(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unreached(*args: Any) -> str:
+        raise RemotingError("c3", "not reached")
+
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            await pair.add_third()
+            whole = content(pair.master)
+            # given a slave that has copied what stands in for a lost message, and one that has it
+            await pair.cluster.kill("c3")
+            await pair.cluster.kill("c2")
+            pair.cluster.host("c2").disk.wipe()
+            await pair.lose([pair.starts[1] + 2_000])
+            await pair.cluster.restart("c1")
+            await pair.online()
+            await pair.cluster.restart("c2")
+            await until(lambda: pair.slave.store.max_physical_offset >= len(whole), 60)
+            await trio.sleep(15)
+            monkeypatch.setattr(master_holes, "fill", unreached)  # it does not get it beside its work
+            await pair.cluster.restart("c3")
+            await trio.sleep(15)
+            assert pair.master.store.hole == pair.starts[1]
+            # when the master was away for a moment and gets it back
+            pair.cluster.freeze("c1")
+            await trio.sleep(9)
+            pair.cluster.unfreeze("c1")
+            await until(lambda: pair.master.store.hole is None, 60)
+            assert pair.master.registration.isolated
+            await pair.online()
+            # then both have it
+            await until(lambda: content(pair.slave)[: len(whole)] == whole, 30)
+            assert content(pair.master)[: len(whole)] == whole
+
+    run(scenario)
