@@ -14,7 +14,13 @@ The reference cuts its log in recovery, and with it what slaves have of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import attrs
+
 from understudy.broker.broker import Broker
+from understudy.broker.replication import Replication
 from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.holes import fill, read_log
@@ -31,10 +37,75 @@ LOOK_SECONDS = 5.0
 """Longest time until a slave is asked that has registered since it was seen to copy; it doubles while none can help."""
 LONGEST_LOOK_SECONDS = 600.0
 """A look compares everything behind the hole, so one that is there for good is not looked at all the time."""
+SOONER = 8
+"""When a slave has come, those that could not help before are asked after this part of their pause."""
 SETTLE_SECONDS = 1.0
 """How long slaves are waited for that may connect, before those are given the log that have nothing to give."""
 PATIENCE_SECONDS = 5.0
 """How long slaves that do not answer keep others from getting the log as it is."""
+
+
+@attrs.define
+class Fruitless:
+    """A look at the log of a slave that could not give everything.
+
+    Attributes:
+        hole: where the first hole was (bytes).
+        asked_at: monotonic seconds.
+        pause: seconds until it is asked again.
+        due: monotonic seconds; that, or sooner when a slave has come.
+    """
+
+    hole: int
+    asked_at: float
+    pause: float
+    due: float
+
+
+class Newcomers:
+    """The slaves that come: those that say how far their logs go. Who knocks at the port only is none.
+
+    Args:
+        replication: of a master.
+
+    Attributes:
+        came: set by each of them.
+    """
+
+    def __init__(self, replication: Replication) -> None:
+        self._replication = replication
+        self._known: frozenset[str] = frozenset()
+        self._all_known = False
+        self.came = Signal()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Hear of slaves inside the block."""
+        changed, reported = self._replication.slaves_changed, self._replication.copies_changed
+        self._look()
+        changed.append(self._changed)
+        reported.append(self._reported)
+        try:
+            yield
+        finally:
+            changed.remove(self._changed)
+            reported.remove(self._reported)
+
+    def _changed(self) -> None:
+        self._all_known = False
+
+    def _reported(self) -> None:
+        if not self._all_known:  # else this is one of many reports
+            self._look()
+
+    def _look(self) -> None:
+        master = self._replication.master
+        found = [] if master is None else master.status()
+        known = frozenset(each.address for each in found if each.acknowledged >= 0)
+        self._all_known = len(known) == len(found)
+        if known - self._known:
+            self.came.set()
+        self._known = known
 
 
 class MasterHoles:
@@ -48,24 +119,49 @@ class MasterHoles:
         self._broker = broker
         self._clock = broker.world.clock
         self._told: dict[Member, str] = {}
+        self._fruitless: dict[Member, Fruitless] = {}
         self._withheld = True
 
     async def run(self) -> None:
         """Ask every slave that name servers show, again and again, until nothing is missing."""
-        slaves, changed, handled = self._broker.replication.slaves_changed, Signal(), 0
-        began, pause = self._clock.monotonic(), LOOK_SECONDS
-        slaves.append(changed.set)
+        newcomers, handled, pause = Newcomers(self._broker.replication), 0, LOOK_SECONDS
+        began = self._clock.monotonic()
         try:
-            while self._broker.store.hole is not None:
-                answered = [await self._ask(member) for member in await self._slaves()]
-                self._give(answered.count(True), self._clock.monotonic() - began)
-                with self._clock.move_on_after(SETTLE_SECONDS if self._withheld else pause) as waiting:
-                    handled = await changed.wait(handled)
-                if not self._withheld:
-                    pause = min(2 * pause, LONGEST_LOOK_SECONDS) if waiting.cancelled_caught else LOOK_SECONDS
+            with newcomers.watched():
+                while self._broker.store.hole is not None:
+                    answered = await self._ask_those_due()
+                    self._give(answered, self._clock.monotonic() - began)
+                    with self._clock.move_on_after(SETTLE_SECONDS if self._withheld else self._wait(pause)) as waiting:
+                        handled = await newcomers.came.wait(handled)
+                    if not waiting.cancelled_caught:
+                        pause = LOOK_SECONDS
+                        self._bring_forward()
+                    elif not self._withheld:
+                        pause = min(2 * pause, LONGEST_LOOK_SECONDS)
         finally:
             self._broker.replication.withhold(hole=False)
-            slaves.remove(changed.set)
+
+    async def _ask_those_due(self) -> int:
+        """Ask the slaves whose turn it is; return how many have answered, now or before."""
+        members, answered = await self._slaves(), 0
+        self._fruitless = {member: each for member, each in self._fruitless.items() if member in members}
+        for member in members:
+            each = self._fruitless.get(member)
+            due = each is None or each.hole != self._broker.store.hole or each.due <= self._clock.monotonic()
+            if not due or await self._ask(member):
+                answered += 1
+        return answered
+
+    def _wait(self, pause: float) -> float:
+        """Return for how many seconds nobody is asked, *pause* at most."""
+        hole, now = self._broker.store.hole, self._clock.monotonic()
+        dues = [each.due if each.hole == hole else now for each in self._fruitless.values()]
+        return max(min([now + pause, *dues]) - now, 0)
+
+    def _bring_forward(self) -> None:
+        """Ask sooner, for a slave has come: who it is its connection does not say."""
+        for each in self._fruitless.values():
+            each.due = min(each.due, each.asked_at + max(each.pause / SOONER, LOOK_SECONDS))
 
     def _give(self, answered: int, seconds: float) -> None:
         """Give slaves the log as it is, when so many have *answered* that none is left who may have what is missing."""
@@ -97,12 +193,21 @@ class MasterHoles:
             why_not = await fill(self._broker, member, hole, end)
         except (RemotingError, RefusedError, MismatchError, ValueError, OSError) as error:
             why_not, answered = str(error), not isinstance(error, RemotingError)
+        self._note(member, hole, fruitless=answered and bool(why_not))
         if not why_not:
             log.warning("the log has everything again", missing_from=hole, end=end, slave=member)
             await self._broker.history.believe_what_came_back()
         else:
             self._tell(member, hole, why_not)
         return answered
+
+    def _note(self, member: Member, hole: int, *, fruitless: bool) -> None:
+        """Take note of whether *member* could give something: who could not is asked less and less often."""
+        before, now = self._fruitless.pop(member, None), self._clock.monotonic()
+        if fruitless:
+            again = before is not None and before.hole == hole
+            pause = min(2 * before.pause, LONGEST_LOOK_SECONDS) if before is not None and again else LOOK_SECONDS
+            self._fruitless[member] = Fruitless(hole, now, pause, now + pause)
 
     def _tell(self, member: Member, hole: int, why_not: str) -> None:
         """Say, once and not at every look, why *member* cannot help."""

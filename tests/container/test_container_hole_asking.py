@@ -9,9 +9,12 @@ import pytest
 import trio
 from container_ring import run
 from test_container_live_holes import NOBODY_ACTS
-from test_container_master_holes import TOPIC, content, open_filled_pair
+from test_container_master_holes import FILE_BYTES, TOPIC, content, open_filled_pair
 
+from understudy.broker.broker import Broker
 from understudy.container import master_holes
+from understudy.container.preonline import holes
+from understudy.container.preonline.handshake import Member
 from understudy.mqclient.message import Message
 from understudy.remoting.errors import RemotingError
 from understudy.testkit.waiting import until
@@ -80,5 +83,45 @@ def test_slaves_are_told_of_what_came_back_before_the_master_is_online(monkeypat
             # then both have it
             await until(lambda: content(pair.slave)[: len(whole)] == whole, 30)
             assert content(pair.master)[: len(whole)] == whole
+
+    run(scenario)
+
+
+def test_who_knocks_at_the_replication_port_does_not_make_it_read_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    read = holes.read_log
+
+    async def count(broker: Broker, member: Member, offset: int) -> Any:
+        asked.append(trio.current_time())
+        return await read(broker, member, offset)
+
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **NOBODY_ACTS) as pair:
+            # given a message that nobody has any more
+            await pair.cluster.kill("c2")
+            await pair.lose([pair.starts[1] + 2_000])
+            await pair.cluster.restart("c1")
+            await pair.online()
+            pair.cluster.host("c2").disk.wipe()
+            await pair.cluster.restart("c2")
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 30)
+            await trio.sleep(60)
+            # when somebody looks each second whether the port is open
+            monkeypatch.setattr(holes, "read_log", count)
+            host, port = pair.master.identity.ha_address.split(":")
+            world = pair.cluster.client_world("checker")
+            for _ in range(60):
+                stream = await world.network.connect(host, int(port), 3)
+                await stream.aclose()
+                await trio.sleep(1)
+            # then the slave's log is compared once or twice
+            once = (pair.master.store.max_physical_offset - pair.starts[1]) // FILE_BYTES + 2
+            assert len(asked) <= 2 * once
+            # and at once when it comes again, but not each time
+            asked.clear()
+            for _ in range(12):
+                pair.slave.replication.slave.hang_up()
+                await trio.sleep(5)
+            assert once <= len(asked) <= 4 * once
 
     run(scenario)
