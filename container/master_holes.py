@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import attrs
+import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.replication import Replication
@@ -91,6 +92,12 @@ class Newcomers:
             changed.remove(self._changed)
             reported.remove(self._reported)
 
+    @property
+    def count(self) -> int:
+        """How many are there now."""
+        self._look()
+        return len(self._known)
+
     def _changed(self) -> None:
         self._all_known = False
 
@@ -124,22 +131,34 @@ class MasterHoles:
 
     async def run(self) -> None:
         """Ask every slave that name servers show, again and again, until nothing is missing."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._give_in_time)
+                await self._ask_until_whole()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._give()
+
+    async def _ask_until_whole(self) -> None:
         newcomers, handled, pause = Newcomers(self._broker.replication), 0, LOOK_SECONDS
         began = self._clock.monotonic()
-        try:
-            with newcomers.watched():
-                while self._broker.store.hole is not None:
-                    answered = await self._ask_those_due()
-                    self._give(answered, self._clock.monotonic() - began)
-                    with self._clock.move_on_after(SETTLE_SECONDS if self._withheld else self._wait(pause)) as waiting:
-                        handled = await newcomers.came.wait(handled)
-                    if not waiting.cancelled_caught:
-                        pause = LOOK_SECONDS
-                        self._bring_forward()
-                    elif not self._withheld:
-                        pause = min(2 * pause, LONGEST_LOOK_SECONDS)
-        finally:
-            self._broker.replication.withhold(hole=False)
+        with newcomers.watched():
+            while self._broker.store.hole is not None:
+                answered = await self._ask_those_due()
+                if answered >= newcomers.count and self._clock.monotonic() - began >= SETTLE_SECONDS:
+                    self._give()  # none is left who may have what is missing
+                with self._clock.move_on_after(SETTLE_SECONDS if self._withheld else self._wait(pause)) as waiting:
+                    handled = await newcomers.came.wait(handled)
+                if not waiting.cancelled_caught:
+                    pause = LOOK_SECONDS
+                    self._bring_forward()
+                elif not self._withheld:
+                    pause = min(2 * pause, LONGEST_LOOK_SECONDS)
+
+    async def _give_in_time(self) -> None:
+        """However long those take that are asked, others do not wait for it."""
+        await self._clock.sleep(PATIENCE_SECONDS)
+        self._give()
 
     async def _ask_those_due(self) -> int:
         """Ask the slaves whose turn it is; return how many have answered, now or before."""
@@ -163,11 +182,9 @@ class MasterHoles:
         for each in self._fruitless.values():
             each.due = min(each.due, each.asked_at + max(each.pause / SOONER, LOOK_SECONDS))
 
-    def _give(self, answered: int, seconds: float) -> None:
-        """Give slaves the log as it is, when so many have *answered* that none is left who may have what is missing."""
-        serving = self._broker.replication.master
-        all_asked = serving is None or answered >= serving.connection_count
-        if self._withheld and (seconds > PATIENCE_SECONDS or (all_asked and seconds >= SETTLE_SECONDS)):
+    def _give(self) -> None:
+        """Give slaves the log as it is from now on."""
+        if self._withheld:
             self._withheld = False
             self._broker.replication.withhold(hole=False)
 

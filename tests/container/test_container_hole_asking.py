@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from container_ring import run
+from container_ring import run, send_raw
 from test_container_live_holes import NOBODY_ACTS
 from test_container_master_holes import FILE_BYTES, TOPIC, content, open_filled_pair
 
@@ -16,6 +16,7 @@ from understudy.container import master_holes
 from understudy.container.preonline import holes
 from understudy.container.preonline.handshake import Member
 from understudy.mqclient.message import Message
+from understudy.remoting.client import open_client
 from understudy.remoting.errors import RemotingError
 from understudy.testkit.waiting import until
 
@@ -123,5 +124,35 @@ def test_who_knocks_at_the_replication_port_does_not_make_it_read_logs(monkeypat
                 pair.slave.replication.slave.hang_up()
                 await trio.sleep(5)
             assert once <= len(asked) <= 4 * once
+
+    run(scenario)
+
+
+def test_slaves_do_not_wait_for_one_that_gives_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = holes.read_log
+
+    async def slow(broker: Broker, member: Member, offset: int) -> Any:
+        await trio.sleep(2.5)
+        part, end, header = await read(broker, member, offset)
+        return part[:16_000], end, header
+
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **NOBODY_ACTS) as pair:
+            # given a master that has lost a message, whose slave takes a minute to give it
+            await pair.lose([pair.starts[1] + 2_000])
+            monkeypatch.setattr(holes, "read_log", slow)
+            await pair.cluster.restart("c1")
+            await pair.online()
+            began = trio.current_time()
+            async with open_client(pair.cluster.client_world("later")) as pair.client:
+                await until(lambda: pair.master.store.writable, 10)
+                await send_raw(pair, pair.master, b"new", "")
+            # then what is sent is copied soon
+            end = pair.master.store.max_physical_offset
+            await until(lambda: pair.slave.store.max_physical_offset >= end, 120)
+            assert trio.current_time() - began < 10
+            assert pair.master.store.hole is not None
+            # and the lost one comes later
+            await until(lambda: pair.master.store.hole is None, 300)
 
     run(scenario)
