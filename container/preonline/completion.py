@@ -26,7 +26,7 @@ from understudy.broker.lost_topics import rows_of_log
 from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.common_log import beginning_of_log, end_of_log
 from understudy.container.preonline.handshake import Member
-from understudy.container.preonline.holes import fill_holes, read_log
+from understudy.container.preonline.holes import fill_holes, read_log, share_of
 from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, goes_on_ours, longest_first
 from understudy.ha.continuity import MismatchError
 from understudy.ha.following import HaState
@@ -72,7 +72,7 @@ async def complete_log(
         broker: it comes back.
         member: a slave whose turn it is.
         others: slaves whose turn comes later; who has most is asked first, if it answers.
-        until: monotonic seconds when it goes on with what it has.
+        until: monotonic seconds when it goes on with what it has; a slave goes on to fill its holes after that.
         looked: who was asked to fill which hole of our log (bytes); to be kept for as long as this return lasts.
 
     Returns:
@@ -121,10 +121,8 @@ async def _ask(broker: Broker, reach: Reach, until: float, looked: set[tuple[Mem
     store, begin, silent = broker.store, broker.store.max_physical_offset, False
     is_slave, giver = broker.role.is_slave, _Giver(broker, reach.member)
     try:
-        hole = store.hole
-        if hole is not None and (reach.member, hole) not in looked:  # it reads everything behind the hole
-            await fill_holes(broker, reach.member)
-            looked.add((reach.member, hole))
+        # Holes can be filled later, too, what follows the end of our log cannot: half of the time is for that.
+        await fill_holes(broker, reach.member, share_of(broker, until, 2), looked)
         why_not = await _take(broker, giver, until)
     except (RemotingError, ValueError) as error:
         why_not, silent = str(error), True

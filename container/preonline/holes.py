@@ -27,21 +27,29 @@ from understudy.runtime.log import get_logger
 log = get_logger("container.preonline.holes")
 
 
-async def fill_holes(broker: Broker, member: Member) -> None:
+async def fill_holes(broker: Broker, member: Member, until: float, looked: set[tuple[Member, int]]) -> None:
     """Write what is missing in the log of *broker* as far as slave *member* has it; without effect on a whole log.
+
+    Args:
+        broker: it comes back.
+        member: the slave.
+        until: monotonic seconds; what has not come by then is asked for while the broker serves.
+        looked: who was asked to fill which hole of our log (bytes), and is not asked again; *member* is added.
 
     Raises:
         RemotingError: the slave does not answer; it may be asked again, nothing has become worse.
         OSError: our disk refused.
     """
     hole, end = broker.store.hole, broker.store.max_physical_offset
-    if hole is None or hole >= end:
+    if hole is None or hole >= end or (member, hole) in looked:
         return
     broker.store.set_writable(False)
     try:
-        why_not = await fill(broker, member, hole, end)
+        why_not = await fill(broker, member, hole, end, until)
+        looked.add((member, hole))
     except (RefusedError, MismatchError) as error:
         why_not = str(error)
+        looked.add((member, hole))
     finally:
         broker.store.set_writable(not broker.role.is_slave and not broker.history.open)
         broker.replication.withhold(hole=True)
@@ -57,7 +65,16 @@ async def fill_holes(broker: Broker, member: Member) -> None:
         await broker.history.believe_what_came_back()
 
 
-async def fill(broker: Broker, member: Member, hole: int, end: int) -> str:
+def share_of(broker: Broker, until: float, parts: int) -> float:
+    """Return when the first of so many equal *parts* of the time until *until* ends, all in monotonic seconds.
+
+    A slave has time: another one acts meanwhile, and it must not act itself before it has everything.
+    """
+    now = broker.world.clock.monotonic()
+    return math.inf if broker.role.is_slave else now + max(until - now, 0) / parts
+
+
+async def fill(broker: Broker, member: Member, hole: int, end: int, until: float = math.inf) -> str:
     """Write what is missing of the log as far as a slave has it, once it shows that it has the rest.
 
     Args:
@@ -65,6 +82,7 @@ async def fill(broker: Broker, member: Member, hole: int, end: int) -> str:
         member: the slave.
         hole: physical offset of the first hole (bytes).
         end: nothing is looked at from here on (bytes).
+        until: monotonic seconds after which nothing more is asked for; what was written until then stays.
 
     Returns:
         Why holes are left, ``""`` when none is.
@@ -74,7 +92,7 @@ async def fill(broker: Broker, member: Member, hole: int, end: int) -> str:
         MismatchError: it gives something else than it said.
         OSError: our disk refused.
     """
-    store = broker.store
+    store, clock = broker.store, broker.world.clock
     _, theirs, told = await read_log(broker, member, end)
     parting = _parting(broker, told)
     end = min(end, theirs) if parting is None else int(min(end, theirs, parting))
@@ -84,6 +102,8 @@ async def fill(broker: Broker, member: Member, hole: int, end: int) -> str:
     look, position = Look(hole, end, compared.differs_at), hole
     found: str | None = None
     while found is None:
+        if clock.monotonic() >= until:
+            return f"there was no time to compare more than {position - hole} of {end - hole} bytes behind the hole"
         part, _, _ = await read_log(broker, member, position)
         try:
             found = look.take(Transfer(position, part))
@@ -99,6 +119,8 @@ async def fill(broker: Broker, member: Member, hole: int, end: int) -> str:
     filling = HoleFilling(hole, end, repair)
     try:
         while filling.position < end and not filling.why_not:
+            if clock.monotonic() >= until:
+                return f"there was no time to take more than {filling.position - hole} of {end - hole} bytes"
             part, _, _ = await read_log(broker, member, filling.position)
             await filling.take([Transfer(filling.position, part)])
     finally:

@@ -30,7 +30,7 @@ from understudy.container.preonline.handshake import (
     State,
     Unfinished,
 )
-from understudy.container.preonline.holes import fill_holes
+from understudy.container.preonline.holes import fill_holes, share_of
 from understudy.container.preonline.report import Report, TakenOver
 from understudy.container.preonline.tables import bring_back, compare, former, handed_out, keep
 from understudy.ha.following import HaState
@@ -296,7 +296,8 @@ class PreOnline:
         broker, is_master = self._broker, not self._broker.role.is_slave
         if not is_master and not broker.slave_sync.synced:
             return Failed(f"the tables of the group are not copied from {member.address} yet")
-        await fill_holes(broker, member)
+        until = share_of(broker, self.state.patient_until, 1 + len(self.state.waiting))
+        await fill_holes(broker, member, until, self._looked)
         # What a slave has less of the log than another one, it may still get from the master.
         ahead = await self._ahead_bytes(member) if is_master else 0
         merged = await compare(broker, member)

@@ -156,3 +156,33 @@ def test_slaves_do_not_wait_for_one_that_gives_slowly(monkeypatch: pytest.Monkey
             await until(lambda: pair.master.store.hole is None, 300)
 
     run(scenario)
+
+
+def test_a_slave_that_gives_slowly_does_not_hide_the_master_for_longer_than_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = holes.read_log
+
+    async def slow(broker: Broker, member: Member, offset: int) -> Any:
+        await trio.sleep(2)
+        part, end, header = await read(broker, member, offset)
+        return part[:4_000], end, header
+
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, preOnlineMaxWaitMillis="5000") as pair:
+            whole = content(pair.master)
+            # given a slave that takes minutes to give a lost message
+            await pair.lose([pair.starts[1] + 2_000])
+            monkeypatch.setattr(holes, "read_log", slow)
+            # when the master comes back
+            began = trio.current_time()
+            await pair.cluster.restart("c1")
+            await until(lambda: not pair.master.registration.isolated, 600)
+            # then it is found in time
+            assert trio.current_time() - began < 10
+            assert pair.master.store.hole is not None
+            # and gets the message beside its work
+            await until(lambda: pair.master.store.hole is None, 600)
+            assert content(pair.master)[: len(whole)] == whole
+
+    run(scenario)

@@ -15,7 +15,7 @@ from test_container_slave_log_end import acts, in_pieces, second_slave_acts
 from understudy.broker.admin.raw_log import RawLog
 from understudy.broker.broker import Broker
 from understudy.broker.log_history import LogHistory
-from understudy.container.preonline import completion
+from understudy.container.preonline import completion, holes
 from understudy.container.preonline.handshake import Member
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
@@ -187,15 +187,16 @@ def test_what_stands_before_a_hole_is_given() -> None:
 def test_a_hole_is_looked_at_once_by_each_slave_that_may_fill_it(monkeypatch: pytest.MonkeyPatch) -> None:
     filled: list[int] = []
 
-    async def fill(broker: Broker, member: Member) -> None:
+    async def fill(broker: Broker, member: Member, hole: int, end: int, until: float) -> str:
         filled.append(member.broker_id)
+        return "it has it neither"
 
     async def scenario(source: random.Random) -> None:
         async with open_group(source, slaves=2) as group:
             whole = await second_slave_acts(group)
             # given a slave with a hole that nobody fills
             lose(group, "c2", "/data/g-1", group.durable // 2)
-            monkeypatch.setattr(completion, "fill_holes", fill)
+            monkeypatch.setattr(holes, "fill", fill)
             asked = in_pieces(monkeypatch, 1.0)
             await group.cluster.restart("c2")
             assert group.slave(1).store.hole is not None
