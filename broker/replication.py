@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.config import BrokerOptions
+from understudy.broker.durable_log import DurableLog
 from understudy.broker.identity import Identity
 from understudy.broker.role import Role
 from understudy.ha import replicas
@@ -33,6 +34,7 @@ log = get_logger("broker.replication")
 SHORTEST_ADDRESS = 6
 """A ``haMasterAddress`` of at least this many characters is fixed and never learned (DefaultHAService.java)."""
 RETRY_MS = 1_000
+_ASKS = "messages are missing in the log; slaves are asked for them first"
 RETURN_SECONDS = 10.0
 """How long a master that has announced its return is waited for, unless it announces itself again."""
 
@@ -59,35 +61,6 @@ class KeyedHaParameters:
     def bytes_per_second(self) -> int | None:
         """Most bytes sent to one slave in a second, ``None`` for no limit."""
         return self._keys.max_ha_transfer_byte_in_second if self._keys.ha_flow_control_enable else None
-
-
-class DurableLog:
-    """What of a log survives a power loss: all that a SYNC_FLUSH master gives away.
-
-    A slave that had more would be ahead of its master after a power loss, and could not follow it any more (differs:
-    the reference gives away what is written).
-    """
-
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-
-    @property
-    def max_physical_offset(self) -> int:
-        """End of what is durable, in bytes."""
-        return self._store.flushed_offset
-
-    @property
-    def min_physical_offset(self) -> int:
-        """First byte, -1 for an empty log."""
-        return self._store.min_physical_offset
-
-    def slice(self, physical_offset: int, max_bytes: int) -> memoryview:
-        """Return durable bytes from *physical_offset*, at most to the end of their file."""
-        return self._store.slice(physical_offset, max(min(max_bytes, self._store.flushed_offset - physical_offset), 0))
-
-    def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
-        """See :class:`~understudy.store.message_store.MessageStore`."""
-        self._store.append_raw(physical_offset, data)
 
 
 class Replication:
@@ -129,6 +102,7 @@ class Replication:
         self.master_address: str | None = None
         self.alive = options.store.total_replicas
         self.initial_offset = 0
+        self._holds_off = False
         self._announced_at = float("-inf")
         self._successor: int | None = None  # what was announced is no master, but this slave
         self.master_changed: list[Callable[[], None]] = []
@@ -211,6 +185,20 @@ class Replication:
         """
         if self.master is not None and self._store is not None:
             self.master.withhold(self._store.hole if hole else None)
+            if not hole:
+                self._hold_off(False)
+
+    def take_nothing_yet(self) -> None:
+        """Take no messages of our own until slaves may have everything, if the log has a hole.
+
+        They would get the queue offsets of those at the ends of queues that may come back.
+        """
+        self._hold_off(self.master is not None and self._store is not None and self._store.hole is not None)
+
+    def _hold_off(self, held: bool) -> None:
+        assert self._store is not None
+        self._holds_off = held
+        self._store.set_writable(not held, _ASKS)
 
     def _slave_state_changed(self, state: HaState) -> None:
         if state is HaState.TRANSFER and self._store is not None:
@@ -303,8 +291,10 @@ class Replication:
 
     @property
     def messages_missing(self) -> bool:
-        """Whether this slave's log has a hole, and no master has said that it has nothing there either."""
-        return self.slave is not None and self.slave.messages_missing
+        """Whether the log has a hole, and a slave's master has not said that it has nothing there either."""
+        if self.slave is not None:
+            return self.slave.messages_missing
+        return self._holds_off or (self._store is not None and self._store.hole is not None)
 
     def continued_since(self, moment: float) -> bool:
         """Return whether the master's log was seen to continue this slave's after *moment* (monotonic seconds)."""

@@ -5,9 +5,10 @@ pre-online asks its slaves first (:mod:`understudy.container.preonline.holes`). 
 the only one of its set that is there, or that has no slave that would act for it, serves at once; what it lacks is
 asked for as soon as a slave is there. Nothing that comes in meanwhile is touched: a hole lies before it.
 
-Until its slaves were asked, it gives none of them what stands behind the first hole: a slave whose log ends before it
-would copy what only stands in for lost messages, and keep that, while another one has them. That takes milliseconds
-where slaves answer, and :data:`PATIENCE_SECONDS` at most.
+Until its slaves were asked, it takes no messages: where the end of a queue is missing, they would get the queue offsets
+of those that come back, which nobody could read any more. Nor does it give any slave what stands behind the first hole:
+one whose log ends before it would copy what only stands in for lost messages, and keep that, while another one has
+them. That takes milliseconds where slaves answer, and :data:`PATIENCE_SECONDS` at most.
 
 The reference cuts its log in recovery, and with it what slaves have of it.
 """
@@ -43,7 +44,7 @@ SOONER = 8
 SETTLE_SECONDS = 1.0
 """How long slaves are waited for that may connect, before those are given the log that have nothing to give."""
 PATIENCE_SECONDS = 5.0
-"""How long slaves that do not answer keep others from getting the log as it is."""
+"""How long slaves that do not answer keep others from getting the log as it is, and clients from sending."""
 
 
 @attrs.define
@@ -156,7 +157,7 @@ class MasterHoles:
                     pause = min(2 * pause, LONGEST_LOOK_SECONDS)
 
     async def _give_in_time(self) -> None:
-        """However long those take that are asked, others do not wait for it."""
+        """However long those take that are asked, slaves and clients do not wait for it."""
         await self._clock.sleep(PATIENCE_SECONDS)
         self._give()
 
@@ -183,7 +184,7 @@ class MasterHoles:
             each.due = min(each.due, each.asked_at + max(each.pause / SOONER, LOOK_SECONDS))
 
     def _give(self) -> None:
-        """Give slaves the log as it is from now on."""
+        """Give slaves the log as it is from now on, and take messages."""
         if self._withheld:
             self._withheld = False
             self._broker.replication.withhold(hole=False)

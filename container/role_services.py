@@ -73,6 +73,8 @@ class RoleServices:
         cause = STARTED if broker.role.epoch == 0 else f"the role has changed: {broker.role}"
         broker.presence.began(cause)
         broker.replication.withhold(hole=True)  # until slaves were asked for what is missing
+        if not broker.presence.isolated:
+            broker.replication.take_nothing_yet()
         broker.replication.healing = partial(heal, broker)
 
     def services(self) -> Mapping[Service, Run]:
@@ -197,7 +199,7 @@ class RoleServices:
             slaves_silent=self._listen().slaves_silent,
             left_out="" if self._late is None else self._late.missing,
             topics_missing=self._topics_missing,
-            messages_missing=broker.replication.messages_missing if role.is_slave else broker.store.hole is not None,
+            messages_missing=broker.replication.messages_missing,
         )
 
     # --- deciding ----------------------------------------------------------------------------------------------

@@ -371,10 +371,10 @@ class MessageStore:
         """Whether appends are accepted; False when closed, fenced or the disk is above its hard limit."""
         return not self._core.refusals
 
-    def set_writable(self, writable: bool) -> None:
-        """Refuse (False) or accept (True) appends, for a role change or a fence."""
+    def set_writable(self, writable: bool, why_not: str = _FENCED) -> None:
+        """Refuse (False) or accept (True) appends, for a role change or a fence; of several reasons each counts."""
         change = self._core.refusals.discard if writable else self._core.refusals.add
-        change(_FENCED)
+        change(why_not)
 
     def change_settings(self, config: StoreConfig) -> None:
         """Have what *config* says in force where that is possible while the store is open (``config.LIVE``)."""

@@ -169,9 +169,11 @@ async def send_delayed(ring: Ring, count: int, level: int, *, pause_seconds: flo
     return sent
 
 
-async def send_raw(ring: Ring, broker: Broker, body: bytes, properties: str, topic: str = TOPIC) -> int:
+async def send_raw(
+    ring: Ring, broker: Broker, body: bytes, properties: str, topic: str = TOPIC, queue_id: int = 0
+) -> int:
     """Send to *broker* whatever routes say; return its answer."""
-    values = ("p", topic, "TBW102", "4", "0", "0", "1", "0", properties, "0", "false", "false")
+    values = ("p", topic, "TBW102", "4", str(queue_id), "0", "1", "0", properties, "0", "false", "false")
     command = request(RequestCode.SEND_MESSAGE_V2, dict(zip("abcdefghijkm", values, strict=True)), body)
     return (await ring.client.invoke(broker.identity.address, command, 10_000)).code
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from container_ring import run, send_raw
+from container_ring import records, run, send_raw
 from test_container_live_holes import NOBODY_ACTS
 from test_container_master_holes import FILE_BYTES, TOPIC, content, open_filled_pair
 
@@ -17,6 +17,7 @@ from understudy.container.preonline import holes
 from understudy.container.preonline.handshake import Member
 from understudy.mqclient.message import Message
 from understudy.remoting.client import open_client
+from understudy.remoting.codes import ResponseCode
 from understudy.remoting.errors import RemotingError
 from understudy.testkit.waiting import until
 
@@ -184,5 +185,55 @@ def test_a_slave_that_gives_slowly_does_not_hide_the_master_for_longer_than_it_m
             # and gets the message beside its work
             await until(lambda: pair.master.store.hole is None, 600)
             assert content(pair.master)[: len(whole)] == whole
+
+    run(scenario)
+
+
+def test_nothing_takes_the_place_of_a_lost_message_that_a_slave_has() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **NOBODY_ACTS) as pair:
+            # given a master that loses the last message of a queue, whose slave is there all the time
+            queue, other = (await pair.producer.queues(TOPIC))[:2]
+            lost, hole = b"lost" * 200, pair.master.store.max_physical_offset
+            await pair.producer.send(Message(TOPIC, lost), queue=queue)
+            await pair.producer.send(Message(TOPIC, b"kept"), queue=other)
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
+            await trio.sleep(15)
+            await pair.lose([hole])
+            await pair.cluster.restart("c1")
+            # when somebody sends to that queue meanwhile
+            refused, sent = [], list[bytes]()
+            async with open_client(pair.cluster.client_world("later")) as pair.client:
+                while len(sent) < 3:
+                    body = b"new %d" % len(sent)
+                    code = await send_raw(pair, pair.master, body, "", queue_id=queue.queue_id)
+                    if code == ResponseCode.SUCCESS:
+                        sent.append(body)
+                    else:
+                        refused.append(code)
+                        await trio.sleep(0.01)
+            # then the lost one comes first, and clients try elsewhere until then
+            assert set(refused) == {ResponseCode.SERVICE_NOT_AVAILABLE}
+            assert pair.master.store.hole is None
+            await until(lambda: content(pair.slave) == content(pair.master), 30)
+            for broker in (pair.master, pair.slave):
+                found = [record.body for record in records(broker) if record.queue_id == queue.queue_id]
+                assert found[-4:] == [lost, *sent]
+
+    run(scenario)
+
+
+def test_a_master_that_nobody_can_help_takes_messages_after_a_second() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **NOBODY_ACTS) as pair:
+            await pair.cluster.kill("c2")
+            await pair.lose([pair.starts[1] + 2_000])
+            await pair.cluster.restart("c1")
+            await pair.online()
+            began = trio.current_time()
+            assert not pair.master.store.writable
+            await until(lambda: pair.master.store.writable, 10)
+            assert trio.current_time() - began < 2
+            assert pair.master.store.hole is not None
 
     run(scenario)

@@ -91,6 +91,7 @@ def test_messages_of_batch_queues_that_come_meanwhile_follow_those_that_were_the
             await pair.online()
             async with open_client(pair.cluster.client_world("later")) as pair.client:
                 assert pair.master.store.hole == pair.starts[1]
+                await until(lambda: pair.master.store.writable, 10)
                 await pair.cluster.restart("c2")
                 sent: list[bytes] = []
                 number = 0
