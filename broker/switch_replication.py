@@ -118,6 +118,7 @@ class SwitchReplication(Replication):
             log.warning("the last record had not come whole, it is cut off", bytes=incomplete)
         if not await store.flush():
             raise OSError("the log could not be made durable")
+        await store.note_stand_in()  # what its former master lacked another slave may have
         await self._begin_epoch(role.epoch)
 
     async def _cut_at_hole(self, store: MessageStore, hole: int) -> None:

@@ -196,9 +196,9 @@ class HaMaster:
         self._grown.set()
 
     def disconnect_from(self, offset: int) -> None:
-        """Close connections over which bytes at *offset* were given, for other bytes stand there by now."""
+        """Close connections of slaves that may have what stood at *offset* before, given now or in a former life."""
         for slave in list(self._slaves.values()):
-            if 0 <= slave.began_at <= offset < slave.given_until:
+            if slave.began_at >= 0 and offset < slave.given_until:
                 slave.close()
 
     def _end(self) -> int:

@@ -142,6 +142,15 @@ class Holes:
         """Note durably what was copied. Raises ``OSError``: the disk did not take it."""
         await self.change(lambda noted: noted)
 
+    async def note_copied(self) -> None:
+        """Note what stands in for lost messages as holes of this log: a master has nobody who would give them unasked.
+
+        Raises ``OSError``: the disk did not take it.
+        """
+        if self.first_copied is not None and self.first_copied not in self.noted:
+            log.warning("messages are missing in the log, and were when it was copied", missing_from=self.first_copied)
+        await self.change(lambda noted: [*noted, *self.copied])
+
     async def change(self, change: Callable[[tuple[int, ...]], Iterable[int]]) -> None:
         """Note durably what *change* makes of what was noted; one such change after the other.
 

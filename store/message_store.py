@@ -82,6 +82,7 @@ class MessageStore:
         declare_kinds, settle_kinds, changing_kinds: see :class:`understudy.store.batch_topics.QueueKinds`.
         compacted_topics: those that are read from their compaction logs; always the same object.
         finish_truncation: awaited, ends a cut that was stopped in between. Raises ``OSError``.
+        note_stand_in: awaited, see :meth:`understudy.store.holes.Holes.note_copied`.
         compacted_copies, compaction_logs: see :class:`understudy.store.compaction.queues.CompactedQueues`.
         hidden_grew: called when bytes were written, or became durable, that readers may not see yet; as cheap.
         extensions: what extends units of queues.
@@ -119,11 +120,8 @@ class MessageStore:
         self.set_confirmed, self.start_scrub = core.set_confirmed, self._integrity.start_scrub
         self.delete_expired_files, self.extensions = self._retention.request, core.extensions
         self.delete_topic, self.clean_unused = deletion.delete, deletion.clean_unused
-        self.learn_deletions, self.delete_beside, self.dropped = (
-            deletion.learn,
-            deletion.delete_beside,
-            deletion.dropped,
-        )
+        self.learn_deletions, self.delete_beside = deletion.learn, deletion.delete_beside
+        self.dropped = deletion.dropped
         self.get = self._reader.get
         lookup = self._lookup
         self.read, self.record_before = lookup.read, lookup.record_before
@@ -132,7 +130,7 @@ class MessageStore:
         self.offset_by_time, self.queue_offset_at = lookup.offset_by_time, lookup.queue_offset_at
         self.store_time_of, self.earliest_store_time = lookup.store_time_of, lookup.earliest_store_time
         self.compacted_copies, self.compaction_logs = core.compacted.copies_at, core.compacted.logs
-        self.finish_truncation = self._truncation.finish
+        self.finish_truncation, self.note_stand_in = self._truncation.finish, core.holes.note_copied
 
     @classmethod
     async def open(

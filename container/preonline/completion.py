@@ -183,6 +183,7 @@ async def _settle(broker: Broker, theirs: LogHistory) -> None:
                 await broker.history.cut_by(theirs, "who gave the log never had it, or has lost it")
                 await broker.history.continued_by(theirs)
             return
+        await store.note_stand_in()  # what its giver lacks, too, another one may have
         rows = rows_of_log(store.queues(), broker.topics.rows, LoggedBatches(store))
         broker.topics.take(rows, None, delete=False, overwrite=False)
         await broker.history.continued_by(theirs)

@@ -237,3 +237,37 @@ def test_a_master_that_nobody_can_help_takes_messages_after_a_second() -> None:
             assert pair.master.store.hole is not None
 
     run(scenario)
+
+
+def test_what_stands_in_for_lost_messages_in_an_end_that_came_back_is_missing() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            await pair.add_third()
+            whole, lost = content(pair.master), pair.starts[7]
+            # given a slave that has copied what stands in for a lost message, while the one that has it is away
+            await pair.cluster.kill("c3")
+            await pair.cluster.kill("c2")
+            pair.cluster.host("c2").disk.wipe()
+            await pair.lose([lost + 2_000])
+            await pair.cluster.restart("c1")
+            await pair.online()
+            await pair.cluster.restart("c2")
+            await until(lambda: pair.slave.store.max_physical_offset == len(whole), 60)
+            await trio.sleep(15)
+            # when the power takes the end of the master's log from there on, and it gets that back from this slave
+            await pair.lose([lost], length=FILE_BYTES - lost % FILE_BYTES)
+            disk = pair.cluster.host("c1").disk
+            for name in disk.listdir("/data/g-0/commitlog"):
+                if int(name) > lost:
+                    disk.remove(f"/data/g-0/commitlog/{name}")
+            await pair.cluster.restart("c1")
+            assert pair.master.store.max_physical_offset == lost
+            await pair.online()
+            assert pair.master.store.max_physical_offset == len(whole)
+            # then it knows what it lacks, and all have it when the other one is back
+            assert pair.master.store.hole == lost
+            await pair.cluster.restart("c3")
+            for broker in (pair.master, pair.third, pair.slave):
+                await until(lambda broker=broker: content(broker)[: len(whole)] == whole, 60)  # type: ignore[misc]
+
+    run(scenario)
