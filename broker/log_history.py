@@ -66,6 +66,10 @@ class LogHistory:
         kept = tuple(life for life in self.lives if life.start < start)
         return LogHistory((*kept, Life(life_id, start))[-LIVES_MAX:])
 
+    def within(self, end: int) -> LogHistory:
+        """Return the lives of which a log that ends at physical offset *end* has bytes."""
+        return LogHistory(tuple(life for life in self.lives if life.start < end))
+
     def parting(self, other: LogHistory) -> Parting | None:
         """Return where *other* parts from this one; ``None`` when they have no life in common."""
         known = {life: number for number, life in enumerate(self.lives)}

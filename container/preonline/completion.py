@@ -27,7 +27,15 @@ from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.common_log import beginning_of_log, end_of_log
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.holes import fill_holes, read_log, share_of
-from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, goes_on_ours, longest_first
+from understudy.container.preonline.lost_end import (
+    LostEnd,
+    Reach,
+    doubt,
+    goes_on_ours,
+    later_life,
+    longest_first,
+    most_of,
+)
 from understudy.ha.continuity import MismatchError
 from understudy.ha.following import HaState
 from understudy.ha.overlap import end_of
@@ -50,7 +58,8 @@ class Completion:
         why_not: why what it has beyond them did not, ``""`` when there is nothing more.
         silent: it does not answer, or cannot be understood; it may be asked again.
         more: there was no time for all that it has, or a master may give it.
-        behind: what is left cannot come, though it continues our log: it serves better than this slave.
+        behind: what is left cannot come, though it continues our log, or is of a later life: it serves better than this
+            slave.
     """
 
     member: Member
@@ -97,6 +106,9 @@ async def complete_log(
     for reach in longer:
         if reach.end > store.max_physical_offset:
             found.append(await _ask(broker, reach, until, looked))
+    for reach in reaches:
+        if broker.role.is_slave and reach not in longer and await _Giver(broker, reach.member).lives_on(reach.end):
+            found.append(Completion(reach.member, 0, "its log is that of a later life", behind=True))
     return found
 
 
@@ -233,6 +245,10 @@ class _Giver:
             )
             if why_not or not part:
                 return why_not
+            room = most_of(broker.history.value, begin, self.history) - lost.position
+            if room <= 0:
+                return f"its log is another one from {lost.position + room:.0f} on"
+            part = part[: int(min(room, len(part)))]
             if _copies(broker) or store.max_physical_offset != own_end:
                 self.more = True
                 return "the master gives it"
@@ -255,12 +271,33 @@ class _Giver:
         broker = self._broker
         if not self.history.lives:
             try:
-                first = await beginning_of_log(broker, self._member)
-                self.history = history_of((await read_log(broker, self._member, first))[2])
+                await self._learn_history()
             except (RemotingError, RefusedError, ValueError) as error:
                 log.debug("it does not say whose log it has", slave=self._member, why=error)
                 return False
-        return goes_on_ours(broker.history.value, self.history, empty=self._empty, mismatched=self.mismatched)
+        own = broker.history.value.within(broker.store.max_physical_offset)
+        return goes_on_ours(own, self.history, empty=self._empty, mismatched=self.mismatched)
+
+    async def lives_on(self, end: int) -> bool:
+        """Return whether its log, which ends at *end* (bytes), is one of a later life than ours, though no longer."""
+        broker = self._broker
+        try:
+            await self._learn_history()
+            own, theirs = broker.history.value.within(broker.store.max_physical_offset), self.history.within(end)
+            life = later_life(own, theirs)
+            if life is None:
+                return False
+            # Bytes tell more: what we have of that life may have come before we were told of it.
+            part, _, _ = await read_log(broker, self._member, life)
+            ours = broker.store.slice(life, len(part))
+            return ours != part[: len(ours)]
+        except (RemotingError, RefusedError, ValueError) as error:
+            log.debug("it does not say whose log it has", slave=self._member, why=error)
+            return False
+
+    async def _learn_history(self) -> None:
+        first = await beginning_of_log(self._broker, self._member)
+        self.history = history_of((await read_log(self._broker, self._member, first))[2])
 
     async def _first(self, begin: int) -> int:
         """Return where an empty slave begins: where the other log does.

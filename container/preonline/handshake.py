@@ -146,7 +146,7 @@ class Unfinished:
 
 @attrs.frozen
 class Behind:
-    """The slave that acts has more of the same log and cannot give it: it serves better; why, for people."""
+    """The slave that acts has more of the same log, or of a later life, and cannot give it; why, for people."""
 
     why: str
 

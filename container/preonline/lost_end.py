@@ -10,11 +10,14 @@ Of several slaves the one that has most is asked first. What another one has bey
 way.
 
 A slave that was away while its master died takes what it lacks in the same way. One that has nothing begins where the
-other one's log does.
+other one's log does. Where it knows of a life that the other one does not, it takes what comes before that life. Who
+of two slaves serves better is told by the lives of which their logs have bytes, then by how far they go: a history says
+that a life existed, not that anything of it is left.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import attrs
@@ -60,18 +63,37 @@ def doubt(own: LogHistory, own_end: int, theirs: LogHistory, *, compared: bool, 
     if parting is None:
         known = compared or (begins and not own.lives)
         return "" if known else "nothing of this broker's log is left, and the slave's may be another one"
-    if parting.own_goes_on and parting.at >= own_end:
+    if parting.own_goes_on and parting.at == own_end:
         return f"this broker has had a life from {parting.at:.0f} on that the slave does not know"
     if not compared and parting.at < own_end and not (begins and not parting.own_goes_on):
         return f"its log is another one from {parting.at:.0f} on"
     return ""
 
 
+def most_of(own: LogHistory, own_end: int, theirs: LogHistory) -> float:
+    """Return up to where (bytes) what a slave has may follow a broker's log: to where that had a life of its own.
+
+    Args:
+        own: history of the broker's log, the lives included of which no byte is left.
+        own_end: where it ends (bytes).
+        theirs: history of the slave's log.
+    """
+    parting = own.parting(theirs)
+    return parting.at if parting is not None and parting.own_goes_on and parting.at > own_end else math.inf
+
+
+def later_life(own: LogHistory, theirs: LogHistory) -> int | None:
+    """Return where (bytes) the other log goes on with a later life than ours; both histories are of what is there."""
+    parting = own.parting(theirs)
+    goes_on = parting is not None and parting.other_goes_on and not parting.own_goes_on
+    return int(parting.at) if parting is not None and goes_on else None
+
+
 def goes_on_ours(own: LogHistory, theirs: LogHistory, *, empty: bool, mismatched: bool) -> bool:
     """Return whether the log of a slave, longer than a broker's, is that one continued, as far as histories tell.
 
     Args:
-        own: history of the broker's log.
+        own: history of the broker's log, as far as there are bytes of it: what is lost serves nobody.
         theirs: history of the slave's log.
         empty: the broker has nothing.
         mismatched: bytes before the end of the broker's log are others: it goes on from an earlier place, or nowhere.

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.broker.log_history import Life, LogHistory
 from understudy.container.preonline.handshake import Member
-from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, goes_on_ours, longest_first
+from understudy.container.preonline.lost_end import (
+    LostEnd,
+    Reach,
+    doubt,
+    goes_on_ours,
+    later_life,
+    longest_first,
+    most_of,
+)
 from understudy.ha.continuity import MismatchError
 from understudy.ha.overlap import Overlap
 
@@ -34,6 +44,9 @@ def test_who_has_most_is_asked_first_and_who_has_less_not_at_all(own_end: int, e
         (history(a=0), history(b=0), False, False),
         # a slave that slept through the life which began here has other messages
         (history(a=0, b=100), history(a=0), True, False),
+        # what comes before that life is the same
+        (history(a=0, b=101), history(a=0), True, True),
+        (history(a=0, b=101), history(a=0), False, True),
         # one that copied it and was not told of it yet shows it by its bytes
         (history(a=0, b=50), history(a=0), True, True),
         # what the master has forgotten
@@ -58,6 +71,42 @@ def test_histories_say_whose_bytes_may_follow(
 )
 def test_a_slave_with_nothing_may_begin_anywhere_in_a_log_whose_lives_it_knows(own: LogHistory, believed: bool) -> None:
     assert (doubt(own, 100, history(a=0, b=50), compared=False, begins=True) == "") is believed
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "most"),
+    [
+        (history(a=0), history(a=0), math.inf),
+        (history(a=0), history(a=0, b=120), math.inf),
+        (history(a=0, b=120), history(a=0), 120),
+        (history(a=0, b=120), history(a=0, c=110), 110),
+        (history(a=0, b=50), history(a=0), math.inf),
+        (history(a=0), history(), math.inf),
+    ],
+)
+def test_nothing_follows_that_comes_after_a_life_of_which_the_other_does_not_know(
+    own: LogHistory, theirs: LogHistory, most: float
+) -> None:
+    assert most_of(own, 100, theirs) == most
+
+
+@pytest.mark.parametrize(
+    ("own", "own_end", "theirs", "their_end", "begins"),
+    [
+        (history(a=0), 120, history(a=0, b=50), 100, 50),
+        # of that life it has nothing
+        (history(a=0), 120, history(a=0, b=100), 100, None),
+        (history(a=0, b=50), 120, history(a=0, b=50), 100, None),
+        # of ours nothing is left
+        (history(a=0, c=120), 120, history(a=0, b=50), 100, 50),
+        (history(a=0, c=60), 120, history(a=0, b=50), 100, None),
+        (history(a=0), 120, history(), 100, None),
+    ],
+)
+def test_a_later_life_counts_as_far_as_there_are_bytes_of_it(
+    own: LogHistory, own_end: int, theirs: LogHistory, their_end: int, begins: int | None
+) -> None:
+    assert later_life(own.within(own_end), theirs.within(their_end)) == begins
 
 
 @pytest.mark.parametrize(
