@@ -195,6 +195,11 @@ class Replication:
         """
         self._hold_off(self.master is not None and self._store is not None and self._store.hole is not None)
 
+    @property
+    def takes_nothing_yet(self) -> bool:
+        """Whether that is so."""
+        return self._holds_off
+
     def _hold_off(self, held: bool) -> None:
         assert self._store is not None
         self._holds_off = held

@@ -15,6 +15,7 @@ The reference cuts its log in recovery, and with it what slaves have of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -39,6 +40,8 @@ LOOK_SECONDS = 5.0
 """Longest time until a slave is asked that has registered since it was seen to copy; it doubles while none can help."""
 LONGEST_LOOK_SECONDS = 600.0
 """A look compares everything behind the hole, so one that is there for good is not looked at all the time."""
+MOST_BYTES = 1 << 30
+"""What follows a hole is compared before messages are taken, in :data:`PATIENCE_SECONDS`: more cannot be."""
 SOONER = 8
 """When a slave has come, those that could not help before are asked after this part of their pause."""
 SETTLE_SECONDS = 1.0
@@ -129,6 +132,7 @@ class MasterHoles:
         self._told: dict[Member, str] = {}
         self._fruitless: dict[Member, Fruitless] = {}
         self._withheld = True
+        self._began = -math.inf
 
     async def run(self) -> None:
         """Ask every slave that name servers show, again and again, until nothing is missing."""
@@ -142,7 +146,7 @@ class MasterHoles:
 
     async def _ask_until_whole(self) -> None:
         newcomers, handled, pause = Newcomers(self._broker.replication), 0, LOOK_SECONDS
-        began = self._clock.monotonic()
+        began = self._began = self._clock.monotonic()
         with newcomers.watched():
             while self._broker.store.hole is not None:
                 answered = await self._ask_those_due()
@@ -200,17 +204,17 @@ class MasterHoles:
 
     async def _ask(self, member: Member) -> bool:
         """Ask *member*; return whether it answered."""
-        store, answered = self._broker.store, True
-        hole, end = store.hole, store.max_physical_offset
-        if hole is None or hole >= end:
+        answered, hole, end = True, self._broker.store.hole, self._broker.store.max_physical_offset
+        if hole is None:
             return True
-        if end - hole > MENDED_AT_ONCE_BYTES:  # not beside the work: it comes back, or copies who is elected next
-            self._tell(member, hole, f"{end - hole} bytes follow: it is asked when this broker comes back")
-            return True
-        try:
-            why_not = await fill(self._broker, member, hole, end)
-        except (RemotingError, RefusedError, MismatchError, ValueError, OSError) as error:
-            why_not, answered = str(error), not isinstance(error, RemotingError)
+        until = self._until(end - hole)
+        if until is None:
+            why_not = "so much follows that no message could be taken for long: it is asked at the next start, or never"
+        else:
+            try:
+                why_not = await fill(self._broker, member, hole, end, until)
+            except (RemotingError, RefusedError, MismatchError, ValueError, OSError) as error:
+                why_not, answered = str(error), not isinstance(error, RemotingError)
         self._note(member, hole, fruitless=answered and bool(why_not))
         if not why_not:
             log.warning("the log has everything again", missing_from=hole, end=end, slave=member)
@@ -218,6 +222,17 @@ class MasterHoles:
         else:
             self._tell(member, hole, why_not)
         return answered
+
+    def _until(self, follow: int) -> float | None:
+        """Return until when (monotonic seconds) to ask for a hole that so many bytes *follow*; ``None``: not now.
+
+        No message is taken while what follows is entered again. Of much that is done only as long as none is taken yet.
+        """
+        if follow <= MENDED_AT_ONCE_BYTES:
+            return math.inf
+        if follow <= MOST_BYTES and self._broker.replication.takes_nothing_yet:
+            return self._began + PATIENCE_SECONDS
+        return None
 
     def _note(self, member: Member, hole: int, *, fruitless: bool) -> None:
         """Take note of whether *member* could give something: who could not is asked less and less often."""

@@ -271,3 +271,53 @@ def test_what_stands_in_for_lost_messages_in_an_end_that_came_back_is_missing() 
                 await until(lambda broker=broker: content(broker)[: len(whole)] == whole, 60)  # type: ignore[misc]
 
     run(scenario)
+
+
+def test_what_much_follows_comes_back_before_messages_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(master_holes, "MENDED_AT_ONCE_BYTES", 20_000)
+
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **NOBODY_ACTS) as pair:
+            whole = content(pair.master)
+            # given a hole that more follows than is mended beside the work, and a slave that comes too late
+            await pair.cluster.kill("c2")
+            await pair.lose([pair.starts[1] + 2_000])
+            await pair.cluster.restart("c1")
+            await pair.online()
+            await until(lambda: pair.master.store.writable, 10)
+            await pair.cluster.restart("c2")
+            await trio.sleep(60)
+            assert pair.master.store.hole == pair.starts[1]
+            # when the master starts again
+            await pair.cluster.stop("c1")
+            await pair.cluster.restart("c1")
+            await until(lambda: pair.master.store.writable, 10)
+            # then it has everything
+            assert pair.master.store.hole is None
+            assert content(pair.master) == whole
+
+    run(scenario)
+
+
+def test_what_too_much_follows_is_left_out_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, asked = holes.read_log, list[float]()
+    monkeypatch.setattr(master_holes, "MENDED_AT_ONCE_BYTES", 20_000)
+
+    async def slow(broker: Broker, member: Member, offset: int) -> Any:
+        asked.append(trio.current_time())
+        await trio.sleep(2)
+        return await read(broker, member, offset)
+
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **NOBODY_ACTS) as pair:
+            await pair.lose([pair.starts[1] + 2_000])
+            monkeypatch.setattr(holes, "read_log", slow)
+            await pair.cluster.restart("c1")
+            began = trio.current_time()
+            await until(lambda: pair.master.store.writable, 20)
+            assert trio.current_time() - began < 6
+            await trio.sleep(1_000)
+            assert max(asked) - began < 10
+            assert pair.master.store.hole == pair.starts[1]
+
+    run(scenario)
