@@ -133,6 +133,7 @@ class HistoryKeeper:
         missed = self._missed
         if not self.open:  # otherwise more may come
             self._missed = {}
+        counted = []
         for table in self._tables.progress:
             limit, now = self.limit(table, start), table.stamped_offsets() if table.name in missed else {}
             again = {}
@@ -143,7 +144,10 @@ class HistoryKeeper:
                     again[key, queue_id] = StampedOffset(was.reset_stamp, offset)
             if again:
                 table.cut(again)
-                await self._persistence.save(table.name)
+                self._persistence.changed(table.name)  # also when the write of another one fails
+                counted.append(table.name)
+        for name in counted:
+            await self._persistence.save(name)
 
     async def cut_by(self, theirs: LogHistory, why: str) -> bool:
         """Cut this slave's progress where its own history parts from that of the replica that it follows.

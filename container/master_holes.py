@@ -218,10 +218,17 @@ class MasterHoles:
         self._note(member, hole, fruitless=answered and bool(why_not))
         if not why_not:
             log.warning("the log has everything again", missing_from=hole, end=end, slave=member)
-            await self._broker.history.believe_what_came_back()
+            await self._believe()
         else:
             self._tell(member, hole, why_not)
         return answered
+
+    async def _believe(self) -> None:
+        """Count progress again that was made in what came back; it counts also while the disk does not take it."""
+        try:
+            await self._broker.history.believe_what_came_back()
+        except OSError as error:
+            log.error("progress in messages that came back is not on the disk yet", why=error)
 
     def _until(self, follow: int) -> float | None:
         """Return until when (monotonic seconds) to ask for a hole that so many bytes *follow*; ``None``: not now.

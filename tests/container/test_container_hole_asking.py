@@ -12,6 +12,7 @@ from test_container_live_holes import NOBODY_ACTS
 from test_container_master_holes import FILE_BYTES, TOPIC, content, open_filled_pair
 
 from understudy.broker.broker import Broker
+from understudy.broker.history_keeper import HistoryKeeper
 from understudy.container import master_holes
 from understudy.container.preonline import holes
 from understudy.container.preonline.handshake import Member
@@ -321,3 +322,29 @@ def test_what_too_much_follows_is_left_out_after_a_while(monkeypatch: pytest.Mon
             assert pair.master.store.hole == pair.starts[1]
 
     run(scenario)
+
+
+def test_a_disk_that_refuses_what_is_known_of_them_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    believe, refused = HistoryKeeper.believe_what_came_back, list[OSError]()
+
+    async def refuse_once(self: HistoryKeeper) -> None:
+        await believe(self)
+        if not refused:
+            refused.append(OSError("the disk is full"))
+            raise refused[0]
+
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **NOBODY_ACTS) as pair:
+            monkeypatch.setattr(HistoryKeeper, "believe_what_came_back", refuse_once)
+            await pair.lose([pair.starts[1] + 2_000])
+            await pair.cluster.restart("c1")
+            await until(lambda: bool(refused), 30)
+            await until(lambda: pair.master.store.writable, 10)
+            async with open_client(pair.cluster.client_world("later")) as pair.client:
+                assert await send_raw(pair, pair.master, b"new", "") == ResponseCode.SUCCESS
+            await until(lambda: content(pair.slave) == content(pair.master), 30)
+
+    run(scenario)
+    assert "service failed" not in caplog.text
