@@ -10,7 +10,7 @@ import trio
 
 from understudy.broker.deferred_service import DeferredService
 from understudy.broker.inner import InnerMessage
-from understudy.broker.pop.acting import Homeward
+from understudy.broker.pop.acting_rows import Homeward
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.recovery import GroupQueue, newest_points, note_handed_out, points_from, set_back
@@ -26,6 +26,7 @@ from understudy.broker.processors.pop import PopParts, PopProcessor
 from understudy.broker.processors.pop_admission import PopAdmission
 from understudy.broker.processors.pop_questions import NOTIFICATION, PopQuestions, QuestionParts
 from understudy.broker.storage import config_path
+from understudy.broker.timer.lateness import out_before_ms
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
@@ -42,6 +43,9 @@ log = get_logger("broker.pops")
 
 HOME_AGAIN_SECONDS = 2.0
 """Pause before what the log did not take is tried again: the timer takes only so much for one second."""
+FORGET_SECONDS = 5.0
+AGAIN_MS = 10_000
+"""What came out of a timer comes out again after a crash, or at the next slave that acts, if it was less long ago."""
 _TURN = 256
 """Check points that are read in one turn."""
 _STEP = 16
@@ -141,15 +145,14 @@ class Pops:
         try:
             if broker.role.is_slave:  # its copy of the offsets is older than its copy of the log
                 await self.recover()
-                self._recovered = True
+                self._recovered, self.acting.since_ms = True, broker.world.clock.wall_ms()
                 self.hold.wake_all()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.moving.run)
                 nursery.start_soon(self.revive.run)
-                if not broker.role.is_slave:
-                    nursery.start_soon(self._keep_bringing_home)
+                nursery.start_soon(self._keep_forgetting if broker.role.is_slave else self._keep_bringing_home)
         finally:
-            self._recovered = False
+            self._recovered, self.acting.since_ms = False, None
 
     def _again(self, parked: ParkedPull) -> None:
         assert isinstance(parked, WaitingPop)
@@ -178,7 +181,7 @@ class Pops:
             logged: it came out of the log.
 
         Raises:
-            PutRejected: too much waits already.
+            PutRejected: it came from a consumer, and too much waits already.
         """
         self.acting.add(entry, queue, deliver_ms, logged=logged)
         self.queues.kept(entry, queue)
@@ -199,14 +202,10 @@ class Pops:
         for number, message in enumerate(messages):
             entry = entry_of(message, self.log.topic, self._broker.identity.name)
             if entry is not None:
-                try:
-                    if message.topic != self.log.topic or not delivered(message):
-                        self.keep(*entry, logged=True)
-                    found[number] = PutStatus.PUT_OK
-                except PutRejected as error:
-                    log.warning("a check point waits", why=error)
-                    found[number] = error.status
-        if PutStatus.PUT_OK in found.values():
+                if message.topic != self.log.topic or not delivered(message):
+                    self.keep(*entry, logged=True)
+                found[number] = PutStatus.PUT_OK
+        if found:
             try:
                 await self._broker.persistence.save(self._broker.tables.acting_pops.name)
             except OSError as error:
@@ -263,6 +262,16 @@ class Pops:
                 continue
             await self.bring_home()
             await self._broker.world.clock.sleep(HOME_AGAIN_SECONDS)
+
+    async def _keep_forgetting(self) -> None:
+        """Forget acknowledgements that nobody needs any more, so that they leave room for others."""
+        broker = self._broker
+        while True:
+            if not self.acting.acks:
+                await self._learned.wait()
+                continue
+            self.acting.forget_needless(out_before_ms(broker.timer, broker.world.clock.wall_ms()) - AGAIN_MS)
+            await broker.world.clock.sleep(FORGET_SECONDS)
 
     def forget_topics(self, topics: Set[str]) -> None:
         """Forget what was popped of deleted topics."""

@@ -11,6 +11,9 @@ The laws:
 * An acknowledgement of what the master handed out stays until the master has it, for the check point is in its log. So
   does, as an acknowledgement, that one of its messages was put into a retry topic: the master may have taken the check
   point out of its timer before it died, and would put the message into one, too.
+* Not for ever, though: an acknowledgement of one that cannot have come out of the master's timer (:attr:`since_ms`) is
+  forgotten when the own timer has had it out and nothing is open of it, for with that timer's progress the master takes
+  over that it is done. So the table holds what is open, and what was acknowledged about the time when the master died.
 * Each change has a number of the broker that made it (:attr:`ActingPops.changes`, numbers by broker id). Who has seen
   at least the changes of the other has the newer table, which counts whole. Two tables neither of which has seen the
   other, because two slaves acted at once, are put together: something may come twice then, nothing is lost.
@@ -29,73 +32,21 @@ from typing import Any
 import attrs
 
 from understudy.broker.merge import Limit
-from understudy.broker.pop.revive_log import (
-    AHEAD_MS,
-    BATCH_ACK,
-    CHECK_POINT,
-    Ack,
-    CheckPoint,
-    Entry,
-    Key,
-    ReviveLogError,
-    read_entry,
-)
+from understudy.broker.pop.acting_rows import Homeward, KnownAck, OpenPoint, ack_of, read_acks, read_points
+from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint, Entry, Key
 from understudy.broker.pop.stepped_clock import ClockSteps
-from understudy.format.json_values import list_of
 from understudy.format.numbers import whole_number
-from understudy.format.receipts import LONGEST_MS, ORDER_QUEUE
+from understudy.format.receipts import LONGEST_MS
 from understudy.store.status import PutRejected, PutStatus
 
 MOST = 20_000
-"""Check points, and check points with acknowledgements: beyond it nothing more is handed out."""
+"""Check points, and check points with acknowledgements: beyond it consumers bring nothing more. What comes out of the
+own timer is never refused, for that would stop all that waits in it: the log says how many check points that can be."""
+MOST_LOGGED_ACKS = MOST + MOST // 2
+"""Check points with acknowledgements: beyond it those that come out of the timer are not kept for the master."""
+CLOCKS_DIFFER_MS = 5_000
+"""What was due so long after a slave began to act, its master has not had out of its timer: it was silent before."""
 NEVER = float("inf")
-
-
-@attrs.frozen
-class OpenPoint:
-    """A check point that waits.
-
-    Attributes:
-        point: with everything done that is.
-        queue: the queue of the revive topic that its receipts name.
-        logged: the log of the group has it, too.
-    """
-
-    point: CheckPoint
-    queue: int
-    logged: bool
-
-
-@attrs.frozen
-class KnownAck:
-    """Acknowledgements of one check point of the log.
-
-    Attributes:
-        offsets: of the messages.
-        queue: the queue of the revive topic that the receipt names.
-        revive_ms: when the check point is due.
-    """
-
-    offsets: frozenset[int]
-    queue: int
-    revive_ms: int
-
-
-@attrs.frozen
-class Homeward:
-    """What goes into the log of the broker that the receipts name.
-
-    Attributes:
-        entry: a check point, or acknowledgements.
-        queue: of the revive topic.
-        deliver_ms: wall time when it is due there.
-        row: what the table has of it.
-    """
-
-    entry: Entry
-    queue: int
-    deliver_ms: int
-    row: OpenPoint | KnownAck
 
 
 class ActingPops:
@@ -112,6 +63,7 @@ class ActingPops:
         acks: what was acknowledged, by the key of the check point.
         changes: the number of the newest change of each broker, by its id, that this table has seen.
         on_change: called after every change.
+        since_ms: wall time since when this broker acts; ``None`` while it does not.
     """
 
     def __init__(self, own_name: str, own_id: Callable[[], int], now_ms: Callable[[], int], steps: ClockSteps) -> None:
@@ -149,44 +101,50 @@ class ActingPops:
             logged: it came out of the log.
 
         Raises:
-            PutRejected: too much waits already.
+            PutRejected: it came from a consumer, and too much waits already.
         """
         if isinstance(entry, CheckPoint):
             self._add_point(entry, queue, logged)
         else:
-            self._add_ack(entry, queue, revive_ms)
+            self._add_ack(entry, queue, revive_ms, logged)
         self.changed()
 
     def _add_point(self, point: CheckPoint, queue: int, logged: bool) -> None:
         known, acked = self.points.get(point.key, {}).get(point.re_puts), self.acks.get(point.key)
-        if known is None and len(self.points) >= MOST:
-            raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, f"{MOST} check points wait for their master already")
+        if known is None and not logged and len(self.points) >= MOST:
+            remark = f"{len(self.points)} check points wait for their master already"
+            raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, remark)
         for offset in () if acked is None else acked.offsets:
             point = point.acked(offset)
         if known is not None:
             point = attrs.evolve(point, done=point.done | known.point.done)
             logged = logged or known.logged
         self._put(OpenPoint(point, queue, logged))
+        if acked is not None:
+            self._keep_ack(point.key, (), queue, acked.revive_ms, logged)
 
-    def _add_ack(self, ack: Ack, queue: int, revive_ms: int) -> None:
-        only_here = False
-        for known in list(self.points.get(ack.key, {}).values()):
-            only_here = only_here or not known.logged
+    def _add_ack(self, ack: Ack, queue: int, revive_ms: int, logged: bool) -> None:
+        rows = list(self.points.get(ack.key, {}).values())
+        for known in rows:
             point = known.point
             for offset in ack.offsets:
                 point = point.acked(offset)
             self._put(attrs.evolve(known, point=point))
-        if only_here:
+        if not all(known.logged for known in rows):
             return
-        before = self.acks.get(ack.key)
-        if before is None and len(self.acks) >= MOST:
-            raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, f"{MOST} acknowledgements wait for their master already")
-        self._keep_ack(ack.key, ack.offsets, queue, revive_ms)
+        if ack.key not in self.acks and len(self.acks) >= (MOST_LOGGED_ACKS if logged else MOST):
+            if logged:
+                return  # the master may put a message into a retry topic once more
+            remark = f"{len(self.acks)} acknowledgements wait for their master already"
+            raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, remark)
+        self._keep_ack(ack.key, ack.offsets, queue, revive_ms, bool(rows))
 
-    def _keep_ack(self, key: Key, offsets: Iterable[int], queue: int, revive_ms: int) -> None:
+    def _keep_ack(self, key: Key, offsets: Iterable[int], queue: int, revive_ms: int, came_out: bool) -> None:
+        """Keep acknowledgements of a check point of the log, which *came_out* of the own timer."""
         before = self.acks.get(key)
         known = frozenset(offsets) if before is None else before.offsets | frozenset(offsets)
-        self.acks[key] = KnownAck(known, queue, revive_ms)
+        settled = (came_out and key not in self.points) or (before is not None and before.settled)
+        self.acks[key] = KnownAck(known, queue, revive_ms, settled)
 
     def settled(self, point: CheckPoint, offset: int) -> None:
         """Take note that a message of *point* was put into a retry topic, or needs not to be."""
@@ -196,7 +154,26 @@ class ActingPops:
             # As many as were out when the master died, at most; those of consumers, which are answered, go first.
             fits = point.key in self.acks or len(self.acks) < MOST // 2
             if known.logged and fits and not self._goes_around(point.key, offset):
-                self._keep_ack(point.key, (offset,), known.queue, point.revive_ms)
+                self._keep_ack(point.key, (offset,), known.queue, point.revive_ms, True)
+            self.changed()
+
+    def forget_needless(self, out_before_ms: int) -> None:
+        """Forget acknowledgements of which neither the master nor this broker has any use.
+
+        Args:
+            out_before_ms: wall time; what was due before has come out of the own timer, which will not have it again.
+        """
+        if self.since_ms is None:
+            return
+        first_ms = self.since_ms + CLOCKS_DIFFER_MS + AHEAD_MS
+        needless = [
+            key
+            for key, known in self.acks.items()
+            if known.settled and first_ms < known.revive_ms < out_before_ms and key not in self.points
+        ]
+        for key in needless:
+            del self.acks[key]
+        if needless:
             self.changed()
 
     def _goes_around(self, key: Key, offset: int) -> bool:
@@ -252,7 +229,9 @@ class ActingPops:
                 self._put(attrs.evolve(theirs, point=attrs.evolve(theirs.point, done=done)))
             for key, ack in other.acks.items():
                 known = self.acks.get(key)
-                self.acks[key] = ack if known is None else attrs.evolve(ack, offsets=ack.offsets | known.offsets)
+                if known is not None:
+                    ack = attrs.evolve(ack, offsets=ack.offsets | known.offsets, settled=ack.settled and known.settled)
+                self.acks[key] = ack
         for broker_id, number in other.changes.items():
             self.changes[broker_id] = max(number, self.changes.get(broker_id, 0))
         self.tell()
@@ -339,30 +318,16 @@ class ActingPops:
         """Return the content of the file, and of an answer."""
         return {
             "changes": {str(broker_id): number for broker_id, number in self.changes.items()},
-            "points": [
-                {"queue": each.queue, "logged": each.logged, "point": each.point.body.decode()} for each in self.rows()
-            ],
-            "acks": [
-                {"queue": each.queue, "reviveTime": each.revive_ms, "ack": ack_of(key, each).body.decode()}
-                for key, each in self.acks.items()
-            ],
+            "points": [each.to_json() for each in self.rows()],
+            "acks": [each.to_json(key) for key, each in self.acks.items()],
         }
 
     def load(self, value: Mapping[str, Any]) -> None:
         """Have the content of a file or an answer, and nothing else. Raises ``ValueError`` naming what is wrong."""
-        changes, points, acks = value.get("changes", {}), dict[Key, dict[int, OpenPoint]](), dict[Key, KnownAck]()
+        changes = value.get("changes", {})
         if not isinstance(changes, Mapping):
             raise ValueError("changes is no JSON object")
-        for number, row in enumerate(_rows(value, "points")):
-            entry = _entry(row, "point", CHECK_POINT, self._own_name, f"points {number}")
-            assert isinstance(entry, CheckPoint)
-            point = OpenPoint(entry, _queue(row, f"points {number}"), row.get("logged") is True)
-            points.setdefault(entry.key, {})[entry.re_puts] = point
-        for number, row in enumerate(_rows(value, "acks")):
-            entry = _entry(row, "ack", BATCH_ACK, self._own_name, f"acks {number}")
-            assert isinstance(entry, Ack)
-            revive_ms = whole_number(row.get("reviveTime"), f"acks {number}: reviveTime", 0, LONGEST_MS)
-            acks[entry.key] = KnownAck(frozenset(entry.offsets), _queue(row, f"acks {number}"), revive_ms)
+        points, acks = read_points(value, self._own_name), read_acks(value, self._own_name)
         self.changes = {
             whole_number(broker_id, "changes", 0, LONGEST_MS): whole_number(number, "changes", 0, LONGEST_MS)
             for broker_id, number in changes.items()
@@ -370,31 +335,5 @@ class ActingPops:
         self.points, self.acks = points, acks
 
 
-def ack_of(key: Key, known: KnownAck) -> Ack:
-    """Return what is known of a check point's acknowledgements as one entry of the revive topic."""
-    return Ack(key, tuple(sorted(known.offsets)), True)
-
-
 def _has_seen(changes: Mapping[int, int], others: Mapping[int, int]) -> bool:
     return all(changes.get(broker_id, 0) >= number for broker_id, number in others.items())
-
-
-def _rows(value: Mapping[str, Any], name: str) -> list[Any]:
-    rows = list_of(value.get(name), name)
-    if len(rows) > 2 * MOST:  # two tables that were put together
-        raise ValueError(f"{name} has {len(rows)} rows, more than {2 * MOST}")
-    return list(rows)
-
-
-def _entry(row: object, name: str, tag: str, own_name: str, what: str) -> Entry:
-    text = row.get(name) if isinstance(row, Mapping) else None
-    if not isinstance(text, str):
-        raise ValueError(f"{what}: {name} is no text")
-    try:
-        return read_entry(tag, text.encode(), own_name)
-    except ReviveLogError as error:
-        raise ValueError(f"{what}: {error}") from None
-
-
-def _queue(row: Mapping[str, Any], what: str) -> int:
-    return whole_number(row.get("queue"), f"{what}: queue", 0, ORDER_QUEUE - 1)

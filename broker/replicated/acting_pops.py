@@ -18,7 +18,8 @@ import attrs
 
 from understudy.broker.inner import InnerMessage
 from understudy.broker.merge import Limit
-from understudy.broker.pop.acting import ActingPops, ack_of
+from understudy.broker.pop.acting import ActingPops
+from understudy.broker.pop.acting_rows import ack_of
 from understudy.broker.pop.revive_log import AHEAD_MS, Entry
 from understudy.broker.replicated.orders import KNOWN
 from understudy.broker.replicated.rules import read_object

@@ -27,6 +27,14 @@ def may_hold(timer: Timer, now_ms: int) -> bool:
     return timer.behind > 0 or timer.holds(until_ms)
 
 
+def out_before_ms(timer: Timer, now_ms: int) -> int:
+    """Return the wall time before which everything has come out of *timer*, as far as it is here; 0: none is known."""
+    if timer.behind > 0 or late_ones_wait(timer, now_ms, timer.topic.end):
+        return 0
+    due_ms = timer.next_due_ms(timer.floor(now_ms))
+    return now_ms if due_ms is None else due_ms
+
+
 def late_ones_wait(timer: Timer, until_ms: int, end: int) -> bool:
     """Return whether something that was for a second up to *until_ms* waits in a later one, or is put there yet.
 

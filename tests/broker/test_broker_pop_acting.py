@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.broker.pop import acting
-from understudy.broker.pop.acting import ActingPops
+from understudy.broker.pop.acting import CLOCKS_DIFFER_MS, ActingPops
+from understudy.broker.pop.acting_rows import KnownAck
 from understudy.broker.pop.order import OrderRecord, newest
 from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint, again, entry_of, message_of
 from understudy.broker.pop.stepped_clock import ClockSteps
@@ -110,8 +111,11 @@ def test_the_first_ones_are_ripe_first() -> None:
     assert [row.point.start_offset for row in pops.ripe(4_000, 2)] == [3]
 
 
-def test_too_much_is_refused_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_is_refused_and_changes_nothing_but_for_what_comes_out_of_the_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(acting, "MOST", 1)
+    monkeypatch.setattr(acting, "MOST_LOGGED_ACKS", 2)
     pops = table()
     add(pops, POINT)
     other = CheckPoint("t", "g", 2, 200, 1_000, 60_000, "a", (200,))
@@ -121,6 +125,48 @@ def test_too_much_is_refused_and_changes_nothing(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(PutRejected):
         add(pops, Ack(("t", "g", 0, 0, 0, "a"), (0,)))
     assert open_offsets(pops) == [100, 101, 103]
+    add(pops, attrs.evolve(other, start_offset=201, offsets=(201,)), logged=True)
+    assert open_offsets(pops) == [100, 101, 103, 201]
+    for number in range(3):
+        add(pops, Ack(("t", "g", 0, number, 0, "a"), (number,)), logged=True)
+    assert len(pops.acks) == 2
+
+
+@pytest.mark.parametrize("how", ["acknowledged before", "acknowledged after", "put into a retry topic"])
+def test_acknowledgements_are_kept_while_the_master_or_this_broker_may_need_them(how: str) -> None:
+    pops = table(clock=Clock(0))
+    acks = Ack(POINT.key, POINT.offsets, True)
+    if how == "acknowledged before":
+        add(pops, acks, logged=True)
+    pops.since_ms = 0
+    after_ms = POINT.revive_ms + 1
+    # given a check point that is not due yet, or open
+    pops.forget_needless(after_ms)
+    assert bool(pops.acks) == (how == "acknowledged before")
+    add(pops, POINT, logged=True)
+    if how == "acknowledged after":
+        add(pops, acks)
+    elif how == "put into a retry topic":
+        for offset in POINT.offsets:
+            pops.forget_needless(after_ms)
+            pops.settled(POINT, offset)
+    assert pops.acks[POINT.key] == KnownAck(frozenset(POINT.offsets), 3, POINT.revive_ms, True)
+    copy = table()
+    copy.load(json.loads(json.dumps(pops.to_json())))
+    assert copy.acks == pops.acks
+    # when the timer is not past it, it was due when the master was there, or nobody acts, then they stay
+    pops.forget_needless(POINT.revive_ms)
+    for pops.since_ms in (None, POINT.revive_ms - CLOCKS_DIFFER_MS):
+        pops.forget_needless(after_ms)
+    assert pops.acks
+    pops.since_ms, before = 0, pops.revision
+    pops.forget_needless(after_ms)
+    assert pops.empty
+    assert pops.revision != before
+    # and of what was acknowledged here and has not come out of the own timer, the master's log may have the check point
+    add(pops, acks)
+    pops.forget_needless(after_ms)
+    assert pops.acks
 
 
 def test_the_newer_table_counts_whole() -> None:

@@ -1,0 +1,140 @@
+"""What the table of a slave that acts has of one check point, and its form in a file (:mod:`acting`). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from understudy.broker.pop.revive_log import (
+    BATCH_ACK,
+    CHECK_POINT,
+    Ack,
+    CheckPoint,
+    Entry,
+    Key,
+    ReviveLogError,
+    read_entry,
+)
+from understudy.format.json_values import list_of
+from understudy.format.numbers import whole_number
+from understudy.format.receipts import LONGEST_MS, ORDER_QUEUE
+
+MOST_ROWS = 200_000
+"""Rows of one kind that are read."""
+
+
+@attrs.frozen
+class OpenPoint:
+    """A check point that waits.
+
+    Attributes:
+        point: with everything done that is.
+        queue: the queue of the revive topic that its receipts name.
+        logged: the log of the group has it, too.
+    """
+
+    point: CheckPoint
+    queue: int
+    logged: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its form in a file, and in an answer."""
+        return {"queue": self.queue, "logged": self.logged, "point": self.point.body.decode()}
+
+
+@attrs.frozen
+class KnownAck:
+    """Acknowledgements of one check point of the log.
+
+    Attributes:
+        offsets: of the messages.
+        queue: the queue of the revive topic that the receipt names.
+        revive_ms: when the check point is due.
+        settled: that has come out of the timer of the slave, which has nothing to do for it any more.
+    """
+
+    offsets: frozenset[int]
+    queue: int
+    revive_ms: int
+    settled: bool = False
+
+    def to_json(self, key: Key) -> dict[str, Any]:
+        """Return the form in a file, and in an answer, of those of the check point *key*."""
+        value = {"queue": self.queue, "reviveTime": self.revive_ms, "ack": ack_of(key, self).body.decode()}
+        return {**value, "settled": True} if self.settled else value
+
+
+@attrs.frozen
+class Homeward:
+    """What goes into the log of the broker that the receipts name.
+
+    Attributes:
+        entry: a check point, or acknowledgements.
+        queue: of the revive topic.
+        deliver_ms: wall time when it is due there.
+        row: what the table has of it.
+    """
+
+    entry: Entry
+    queue: int
+    deliver_ms: int
+    row: OpenPoint | KnownAck
+
+
+def ack_of(key: Key, known: KnownAck) -> Ack:
+    """Return what is known of a check point's acknowledgements as one entry of the revive topic."""
+    return Ack(key, tuple(sorted(known.offsets)), True)
+
+
+def read_points(value: Mapping[str, Any], own_name: str) -> dict[Key, dict[int, OpenPoint]]:
+    """Return the check points of a file or an answer, by key and by how often they went around again.
+
+    Args:
+        value: all of it.
+        own_name: name of the group of brokers.
+
+    Raises:
+        ValueError: it is none; says what is wrong.
+    """
+    points = dict[Key, dict[int, OpenPoint]]()
+    for number, row in enumerate(_rows(value, "points")):
+        entry = _entry(row, "point", CHECK_POINT, own_name, f"points {number}")
+        assert isinstance(entry, CheckPoint)
+        point = OpenPoint(entry, _queue(row, f"points {number}"), row.get("logged") is True)
+        points.setdefault(entry.key, {})[entry.re_puts] = point
+    return points
+
+
+def read_acks(value: Mapping[str, Any], own_name: str) -> dict[Key, KnownAck]:
+    """Return the acknowledgements of a file or an answer by the key of their check point; as :func:`read_points`."""
+    acks = dict[Key, KnownAck]()
+    for number, row in enumerate(_rows(value, "acks")):
+        entry = _entry(row, "ack", BATCH_ACK, own_name, f"acks {number}")
+        assert isinstance(entry, Ack)
+        revive_ms = whole_number(row.get("reviveTime"), f"acks {number}: reviveTime", 0, LONGEST_MS)
+        queue, settled = _queue(row, f"acks {number}"), row.get("settled") is True
+        acks[entry.key] = KnownAck(frozenset(entry.offsets), queue, revive_ms, settled)
+    return acks
+
+
+def _rows(value: Mapping[str, Any], name: str) -> list[Any]:
+    rows = list_of(value.get(name), name)
+    if len(rows) > MOST_ROWS:
+        raise ValueError(f"{name} has {len(rows)} rows, more than {MOST_ROWS}")
+    return list(rows)
+
+
+def _entry(row: object, name: str, tag: str, own_name: str, what: str) -> Entry:
+    text = row.get(name) if isinstance(row, Mapping) else None
+    if not isinstance(text, str):
+        raise ValueError(f"{what}: {name} is no text")
+    try:
+        return read_entry(tag, text.encode(), own_name)
+    except ReviveLogError as error:
+        raise ValueError(f"{what}: {error}") from None
+
+
+def _queue(row: Mapping[str, Any], what: str) -> int:
+    return whole_number(row.get("queue"), f"{what}: queue", 0, ORDER_QUEUE - 1)
