@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
@@ -25,7 +25,7 @@ from understudy.ha.following import MasterFollower
 from understudy.ha.master import HaMaster
 from understudy.ha.settings import ReplicatedLog
 from understudy.ha.switch.epoch_file import FILE_NAME, EpochFile, EpochFileError
-from understudy.ha.switch.epochs import EpochError
+from understudy.ha.switch.epochs import EpochError, EpochRow
 from understudy.ha.switch.keeper import EVERYBODY, SyncStateKeeper
 from understudy.ha.switch.sync_state import NEVER, Moment
 from understudy.runtime.log import get_logger
@@ -38,14 +38,6 @@ log = get_logger("broker.replication")
 
 FLUSH_MS = 1000
 """How long a lone master waits for its disk before it looks again whether it is still alone."""
-
-
-class EpochRow(NamedTuple):
-    """One epoch as GET_BROKER_EPOCH_CACHE (1007) answers it; offsets are bytes."""
-
-    epoch: int
-    start_offset: int
-    end_offset: int
 
 
 class SwitchReplication(Replication):
@@ -232,8 +224,12 @@ class SwitchReplication(Replication):
 
     def epochs(self) -> Sequence[EpochRow]:
         """Return the epochs of the log, oldest first: those whose bytes were deleted are none."""
-        epochs = self._epochs.epochs.from_offset(self._first)
-        return [EpochRow(entry.epoch, entry.start, epochs.end_of(entry)) for entry in epochs]
+        return self._epochs.epochs.from_offset(self._first).rows()
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether this is a master that can write nothing more, and others of its set can lead in its place."""
+        return self._keeper is not None and self._log.disk_failed and len(self._keeper.state.electable) > 1
 
     async def same_role(self, epoch: int) -> None:
         """Go on as before in a newer *epoch*: connections and session stay. Raises ``OSError``."""
@@ -250,7 +246,14 @@ class SwitchReplication(Replication):
         return self._switch.trust_s
 
     def appoint(self, epoch: int, members: frozenset[int], set_epoch: int, proven_at: Moment) -> None:
-        """Know, before the role of a master begins, its epoch and set, and when the controller was asked."""
+        """Know, before the role of a master begins, what the controllers said of it.
+
+        Args:
+            epoch: of the role.
+            members: the set.
+            set_epoch: counts its changes.
+            proven_at: when they were asked.
+        """
         self._appointed, self._unconfirmed = (members, set_epoch, proven_at), epoch
 
     def confirmed(self, epoch: int) -> None:
@@ -315,11 +318,9 @@ class SwitchReplication(Replication):
             return 1
         if len(keeper.state.electable) < keys.min_in_sync_replicas or keeper.forsaken:
             return None
-        if keeper.unconfirmed is not None:
-            return EVERYBODY
-        if not keys.all_ack_in_sync_state_set and keeper.proven:
+        if not keys.all_ack_in_sync_state_set and keeper.proven and keeper.unconfirmed is None:
             return keys.in_sync_replicas
-        if keys.all_ack_in_sync_state_set or len(keeper.state.everybody) > 1:
+        if keys.all_ack_in_sync_state_set or len(keeper.state.everybody) > 1 or keeper.unconfirmed is not None:
             return EVERYBODY
         return keys.in_sync_replicas
 

@@ -82,7 +82,7 @@ class Flusher:
         self._short = False
         #: Whether the disk refused. The system may have dropped what it could not write, so a later sync that succeeds
         #: says nothing of it: nothing more is taken for durable until the store is opened anew.
-        self._failed = False
+        self.failed = False
         #: Why messages are refused: there is no space for the notes of what is durable.
         self._no_space = f"the disk of {core.config.folder} is full, so progress cannot be noted; free some space"
         #: Called now and then while the log grows: a disk may fill up between two looks of the retention.
@@ -91,7 +91,7 @@ class Flusher:
         self.generation = 0
 
     async def wait_flushed(self, offset: int, timeout_ms: int) -> bool:
-        """See :meth:`understudy.store.message_store.MessageStore.wait_flushed`."""
+        """Wait until *offset* of the log is durable; False after *timeout_ms*. One sync serves all waiters."""
         core = self._core
         if core.flushed >= offset:
             return True
@@ -157,10 +157,10 @@ class Flusher:
         await self._core.growth.wait()
 
     async def flush(self) -> bool:
-        """Make everything written so far durable, then answer those who wait; False when the disk refused."""
+        """Make everything written so far durable, whether :meth:`run` runs or not; False when the disk refused."""
         core = self._core
         async with self._lock:
-            if self._failed:
+            if self.failed:
                 return False
             end = core.log.end
             paths, folders = self._log_paths(end), self._take_log_folders()
@@ -174,7 +174,7 @@ class Flusher:
         """Make log, queues and index durable and note it; False when the disk refused or queues were deleted."""
         core = self._core
         async with self._lock:
-            if self._failed:
+            if self.failed:
                 return False
             generation, mark, end = self.generation, core.mark(), core.log.end
             checkpoint = Checkpoint(
@@ -296,7 +296,7 @@ class Flusher:
                 log.error("flush waits: no file can be opened", folder=core.config.folder, why=os_reason(error))
             return
         reason = f"the disk failed to flush {core.config.folder} ({error.strerror}); replace it and start again"
-        self._failed = True
+        self.failed = True
         if reason not in core.refusals:
             log.error("flush failed, no more messages are accepted", folder=core.config.folder, error=error)
             core.refusals.add(reason)

@@ -65,6 +65,7 @@ class MessageStore:
             :meth:`understudy.store.core.StoreCore.enter_keys`; a caller whose time it is may, nobody must.
         append_batch: writes a client's batch, see :meth:`understudy.store.batch_writer.BatchWriter.append_batch`.
         get: reads messages of a queue, see :meth:`understudy.store.reader.Reader.get`.
+        wait_flushed, flush: make the log durable, see :class:`understudy.store.flush.Flusher`.
         read, record_before: records of the log, see :class:`understudy.store.lookup.Lookup`, as for the next ones.
         min_queue_offset, max_queue_offset, written_queue_offset, offset_by_time, queue_offset_at: queue offsets.
         store_time_of, earliest_store_time: when messages were stored.
@@ -100,9 +101,10 @@ class MessageStore:
         self._queue_repair = QueueRepair(core, self._dispatcher, self._integrity.note)
         self._reader = Reader(core, self._integrity, self._queue_repair, batches)
         self._lookup = Lookup(core, self._dispatcher, agreement, self._integrity)
-        self._flusher = Flusher(core)
+        self._flusher = flusher = Flusher(core)
+        self.wait_flushed, self.flush = flusher.wait_flushed, flusher.flush
         self._retention = Retention(core)
-        self._flusher.on_progress = self._retention.guard
+        flusher.on_progress = self._retention.guard
         self._deletion = deletion = TopicDeletion(core, self._flusher)
         self._kinds = kinds = QueueKinds(core, self._dispatcher)
         kinds.generation, kinds.on_changed = lambda: self._flusher.generation, self._flusher.note_deletion
@@ -214,13 +216,10 @@ class MessageStore:
         """Bytes of the log before this physical offset survive a power loss."""
         return self._core.flushed
 
-    async def wait_flushed(self, offset: int, timeout_ms: int) -> bool:
-        """Wait until :attr:`flushed_offset` reaches *offset*; False after *timeout_ms*. One sync serves all waiters."""
-        return await self._flusher.wait_flushed(offset, timeout_ms)
-
-    async def flush(self) -> bool:
-        """Make everything written so far durable now, whether :meth:`run` runs or not; False when the disk refused."""
-        return await self._flusher.flush()
+    @property
+    def disk_failed(self) -> bool:
+        """Whether a flush has failed: until the store is opened anew nothing counts as durable, or is accepted."""
+        return self._flusher.failed
 
     # Reading
 

@@ -36,6 +36,11 @@ class LedReplication(Protocol):
         """Return up to where readers may see the log, in bytes."""
         ...
 
+    @property
+    def gives_up(self) -> bool:
+        """Whether this is a master that can write nothing more, and others of its set can lead in its place."""
+        ...
+
     async def same_role(self, epoch: int) -> None:
         """Go on as before in a newer *epoch*. Raises ``OSError``."""
         ...
@@ -46,7 +51,14 @@ class LedReplication(Protocol):
         ...
 
     def appoint(self, epoch: int, members: frozenset[int], set_epoch: int, proven_at: Moment) -> None:
-        """Know, before the role of a master begins, its epoch and set, and when the controller was asked."""
+        """Know, before the role of a master begins, what the controllers said of it.
+
+        Args:
+            epoch: of the role.
+            members: the set.
+            set_epoch: counts its changes.
+            proven_at: when they were asked.
+        """
         ...
 
     def confirmed(self, epoch: int) -> None:

@@ -33,6 +33,7 @@ from understudy.broker.led.following import (
     Wanted,
     Word,
 )
+from understudy.broker.led.heartbeats import Heartbeats
 from understudy.broker.led.id_keeper import AGAIN_SECONDS, IdKeeper, Registered
 from understudy.broker.led.identity_files import GroupName, IdentityFiles
 from understudy.broker.led.registered import RegisteredReplicas
@@ -95,6 +96,7 @@ class Led:
         self.ids = IdKeeper(
             self._clock, disk, files, self._controllers, lambda: self.servers.addresses, broker.identity.address
         )
+        self._heartbeats = Heartbeats(broker, replication, self._controllers, lambda: self.servers.addresses)
         self._events: deque[Event] = deque()
         self._pushed: Pushed | None = None
         self._wake = Signal()
@@ -135,7 +137,7 @@ class Led:
                 log.info("the controllers know this broker", id=registered.broker_id, group=self._broker.identity.name)
                 registered = await self._let_others_first(registered)
                 # They must know that it lives before they are asked for an election.
-                await self._heartbeat()
+                await self._heartbeats.send()
                 async with trio.open_nursery() as registered_as:
                     self._registered = registered_as.cancel_scope
                     registered_as.start_soon(self._send_heartbeats)
@@ -310,8 +312,11 @@ class Led:
                 await broker.change_role(Role("SLAVE", state.own_id, word.epoch, reason))
         except (RoleChangeError, OSError) as error:
             log.error("the role stays as it is", epoch=word.epoch, why=error)
+            if word.master_id == state.own_id:
+                self._heartbeats.cannot_lead(word.epoch, str(error))
             self._tell(Changed(word, str(error)))
             return
+        self._heartbeats.led(word.epoch)
         self._replication.set_sync_state(word.members, word.set_epoch)
         self._tell(Changed(word))
         if word.master_id == state.own_id:
@@ -379,7 +384,7 @@ class Led:
         async with trio.open_nursery() as nursery:
             while True:
                 await self._clock.sleep(max(self._keys.broker_heartbeat_interval / 1000, SHORTEST_HEARTBEAT_SECONDS))
-                nursery.start_soon(self._heartbeat)
+                nursery.start_soon(self._heartbeats.send)
                 state = self.state
                 if state is None or state.role is None or state.changing is not None:
                     continue
@@ -389,23 +394,6 @@ class Led:
                 if state.is_master and now - looked_at >= self._keys.check_sync_state_set_period / 1000:
                     looked_at = now
                     self._tell(Wanted(self._replication.wanted_sync_state()))
-
-    async def _heartbeat(self) -> None:
-        replication, keys = self._replication, self._keys
-        fields = {
-            "brokerAddr": self._broker.identity.address,
-            "brokerId": str(replication.own_id),
-            "epoch": str(replication.last_epoch()),
-            "maxOffset": str(replication.max_offset()),
-            "confirmOffset": str(replication.confirm_offset()),
-            "heartbeatTimeoutMills": str(keys.controller_heart_beat_timeout_mills),
-            "electionPriority": str(keys.broker_election_priority),
-            "confirmsElection": "true",
-        }
-        with self._clock.move_on_after(keys.send_heartbeat_timeout_millis / 1000):
-            async with trio.open_nursery() as nursery:
-                for address in self.servers.addresses:
-                    nursery.start_soon(self._controllers.heartbeat, address, fields)
 
 
 def _newer(word: Word, than: Word) -> bool:

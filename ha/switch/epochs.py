@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import attrs
 
@@ -24,6 +25,14 @@ UNBOUNDED = (1 << 63) - 1
 """The end of the last epoch, as the wire says it."""
 ENTRIES_MAX = 1000
 """More than so many do not fit the handshake of a Java peer; the oldest are left out there."""
+
+
+class EpochRow(NamedTuple):
+    """One epoch as GET_BROKER_EPOCH_CACHE (1007) answers it; offsets are bytes."""
+
+    epoch: int
+    start_offset: int
+    end_offset: int
 
 
 class EpochError(Exception):
@@ -87,6 +96,10 @@ class Epochs:
         """Return the physical offset after the bytes of *entry*; :data:`UNBOUNDED` for the last one."""
         at = bisect_right(self.entries, entry.epoch, key=lambda each: each.epoch)
         return self.entries[at].start if at < len(self.entries) else UNBOUNDED
+
+    def rows(self) -> list[EpochRow]:
+        """Return all epochs, each with its end."""
+        return [EpochRow(entry.epoch, entry.start, self.end_of(entry)) for entry in self.entries]
 
     def at(self, offset: int) -> EpochEntry | None:
         """Return the entry that the byte at physical *offset* belongs to; ``None`` when it is older than all."""

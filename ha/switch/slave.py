@@ -55,6 +55,8 @@ class CutLog(ContinuedLog, Protocol):
 
     @property
     def flushed_offset(self) -> int: ...
+    @property
+    def disk_failed(self) -> bool: ...
     async def flush(self) -> bool: ...
     async def wait_flushed(self, offset: int, timeout_ms: int) -> bool: ...
     async def truncate(self, offset: int) -> int: ...
@@ -104,16 +106,23 @@ class SwitchSlave(MasterFollower[Frame]):
         return frames.Report(offset).to_bytes()
 
     async def _report(self, line: Line[Frame], offset: int) -> None:
+        self._check_disk()
         async with self._reporting:  # of what came and of what is durable, in two tasks
             await super()._report(line, offset)
 
     async def _exchange(self, stream: ByteStream, address: str) -> str:
+        self._check_disk()
         if self._switch.sync_flush and not await self._store.flush():
             raise OSError("it could not be made durable")
         try:
             return await self._converse(stream)
         finally:
             await self._store.flush()
+
+    def _check_disk(self) -> None:
+        """Report nothing any more once the disk has failed: this slave is to leave the set, or it might be elected."""
+        if self._store.disk_failed:
+            raise OSError("its disk has failed to flush; replace it and start again")
 
     async def _converse(self, stream: ByteStream) -> str:
         self._enter(HaState.HANDSHAKE)
@@ -153,7 +162,7 @@ class SwitchSlave(MasterFollower[Frame]):
             if durable > line.reported:
                 try:
                     await self._report(line, durable)
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
                     return  # who reads says so
 
     async def _cut(self, master: MasterHandshake) -> None:

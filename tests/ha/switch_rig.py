@@ -37,6 +37,10 @@ class DurableLog(Log):
     """A log of which everything is durable at once."""
 
     @property
+    def disk_failed(self) -> bool:
+        return False
+
+    @property
     def flushed_offset(self) -> int:
         return self.max_physical_offset
 

@@ -1,0 +1,136 @@
+"""Brokers that cannot lead, for their disk has failed or something else is in the way: others do."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+import trio
+from test_broker_led_replaced import others
+from test_broker_led_rows import part
+
+from understudy.broker.switch_replication import SwitchReplication
+from understudy.testkit.led.group import BROKERS, LedGroup, led_group
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.waiting import until
+
+ALL = {"allAckInSyncStateSet": "true", "inSyncReplicas": "2", "haSendHeartbeatInterval": "200"}
+BROKEN = OSError(errno.EIO, "Input/output error")
+
+
+async def fail_once(group: LedGroup, name: str) -> None:
+    """Let one sync of the disk of *name* fail."""
+    disk, store = group.cluster.host(name).disk, group.brokers[name].store
+    disk.sync_error = BROKEN
+    master = group.master()
+    assert master is not None
+    with trio.move_on_after(30):
+        while not store.disk_failed:
+            await group.send(master, b"written")
+    assert store.disk_failed
+    disk.sync_error = None
+
+
+def test_a_slave_whose_disk_has_failed_leaves_the_set() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            broken, healthy = others(first)
+            await fail_once(group, broken)
+            await until(lambda: sorted(group.members()) == sorted([first, healthy]), 10)
+            await trio.sleep(5)
+            assert sorted(group.members()) == sorted([first, healthy])
+            assert await group.send(first, b"goes on") == 0
+            slave = part(group, broken).slave
+            assert slave is not None and "its disk has failed" in slave.progress().refusal
+            # and comes back once it is started with a good one
+            await group.kill(broken)
+            await group.start_broker(broken)
+            await group.ready(3)
+
+    run_seed(scenario, 1)
+
+
+def test_a_master_whose_disk_has_failed_gives_way() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            await fail_once(group, first)
+            await until(lambda: group.master() not in (None, first), 5)
+            master = await group.ready(2)
+            assert await group.send(master, b"goes on") == 0
+
+    run_seed(scenario, 1)
+
+
+def test_a_master_alone_whose_disk_has_failed_goes_on_giving_what_it_has() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL | {"inSyncReplicas": "1"}) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            for each in others(first):
+                await group.kill(each)
+            await until(lambda: group.members() == [first], 10)
+            assert await group.send(first, b"kept") == 0
+            await fail_once(group, first)
+            await trio.sleep(10)
+            assert group.master() == first
+            assert group.bodies(first)[0] == b"kept"
+
+    run_seed(scenario, 1)
+
+
+@pytest.mark.parametrize("lasting", [True, False], ids=["for good", "for a while"])
+def test_who_is_elected_and_cannot_take_the_role_gives_way(monkeypatch: pytest.MonkeyPatch, lasting: bool) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            assert await group.send(first, b"before") == 0
+            failing: list[SwitchReplication] = []
+            begin = SwitchReplication._begin_epoch
+
+            async def full(replication: SwitchReplication, epoch: int) -> None:
+                # the first one who tries
+                failing.append(replication) if not failing else None
+                if replication is failing[0]:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                await begin(replication, epoch)
+
+            monkeypatch.setattr(SwitchReplication, "_begin_epoch", full)
+            await group.kill(first)
+            await until(lambda: group.master() not in (None, first), 10)
+            assert part(group, str(group.master())) is not failing[0]
+            if not lasting:
+                monkeypatch.setattr(SwitchReplication, "_begin_epoch", begin)
+            await group.ready(2)
+            assert await group.send(str(group.master()), b"goes on") == 0
+
+    run_seed(scenario, 1)
+
+
+def test_who_is_elected_alone_and_cannot_take_the_role_takes_it_once_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            second, third = others(first)
+            await group.kill(third)
+            await until(lambda: len(group.members()) == 2, 10)
+            begin = SwitchReplication._begin_epoch
+
+            async def full(replication: SwitchReplication, epoch: int) -> None:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            monkeypatch.setattr(SwitchReplication, "_begin_epoch", full)
+            await group.kill(first)
+            await trio.sleep(10)
+            assert group.master() is None
+            monkeypatch.setattr(SwitchReplication, "_begin_epoch", begin)
+            await until(lambda: group.master() == second, 10)
+            assert set(BROKERS) > set(group.brokers)
+
+    run_seed(scenario, 1)
