@@ -50,8 +50,11 @@ class RefusedError(Exception):
 
     @property
     def certain(self) -> bool:
-        """Whether it was not done; an answer that cannot be read says nothing."""
-        return self.code != ResponseCode.SUCCESS
+        """Whether it was not done; an answer that cannot be read says nothing.
+
+        Nor does that of a JRaft controller whose log refused the entry: it may have lost the lead while others have it.
+        """
+        return self.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_JRAFT_INTERNAL_ERROR)
 
 
 class Controllers:

@@ -168,8 +168,9 @@ def test_who_was_let_in_by_an_answer_that_was_lost_counts_for_as_long_as_nobody_
         (UnansweredError("it does not lead", certain=True), False),
         (RefusedError(ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, "not alive"), False),
         (RefusedError(ResponseCode.SUCCESS, "cannot be read"), True),
+        (RefusedError(ResponseCode.CONTROLLER_JRAFT_INTERNAL_ERROR, "leader steps down"), True),
     ],
-    ids=["unanswered", "never taken", "refused", "unreadable"],
+    ids=["unanswered", "never taken", "refused", "unreadable", "lost its lead meanwhile"],
 )
 def test_only_a_question_that_may_have_been_taken_counts(
     monkeypatch: pytest.MonkeyPatch, error: UnansweredError | RefusedError, counts: bool
