@@ -78,13 +78,14 @@ class EpochFile:
         path: of the file; its folder must exist.
 
     Attributes:
-        epochs: what is in force, and durable.
+        epochs: what is in force, and durable; until the next :meth:`save` perhaps what the log bears out of it only.
         lost: some of them may have been lost with a damaged file.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
+        self._written: Epochs | None = Epochs()
         self.epochs = Epochs()
         self.lost = False
 
@@ -108,6 +109,7 @@ class EpochFile:
                 epochs, self.lost = Epochs(epochs.entries[:-1]), True
                 log.error("the file of epochs is damaged, the one before it is used", damaged=problems[0], used=path)
             self.epochs = epochs
+            self._written = epochs if path == self._path else None
             return
         if problems:
             raise EpochFileError(
@@ -117,9 +119,10 @@ class EpochFile:
 
     async def save(self, epochs: Epochs) -> None:
         """Have *epochs* in force, durably. Raises ``OSError``; the history in force stays then."""
-        if epochs == self.epochs:
-            return
-        await self._disk.in_thread(partial(self._write, epochs))
+        if epochs != self._written:
+            self._written = None
+            await self._disk.in_thread(partial(self._write, epochs))
+            self._written = epochs
         self.epochs = epochs
 
     def _write(self, epochs: Epochs) -> None:

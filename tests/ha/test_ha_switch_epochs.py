@@ -205,3 +205,33 @@ async def test_power_lost_while_the_file_is_written_leaves_what_was_or_what_is()
             disk.replace("/store/epochs", "/store/epochs.bak")
         disk.lose_power()
         assert Epochs.of([(1, 0), (2, 10)]) == loaded(disk)
+
+
+async def test_epochs_that_a_log_bears_out_no_more_are_gone_from_the_file_with_the_next_save() -> None:
+    disk = SimDisk(random.Random(1))
+    disk.make_folder("/store")
+    file = EpochFile(disk, "/store/epochs")
+    await file.save(Epochs.of([(4, 200), (5, 300)]))
+    # given a log that has lost its end, and a master that says nothing new
+    opened = EpochFile(disk, "/store/epochs")
+    opened.load()
+    opened.epochs = opened.epochs.within(250)
+    await opened.save(opened.epochs)
+    # when the log has grown again, then its bytes count as of no epoch that it had in a former life
+    again = EpochFile(disk, "/store/epochs")
+    again.load()
+    assert again.epochs.within(310) == Epochs.of([(4, 200)])
+
+
+async def test_a_history_from_the_file_before_is_written_with_the_next_save() -> None:
+    disk = SimDisk(random.Random(1))
+    disk.make_folder("/store")
+    file = EpochFile(disk, "/store/epochs")
+    await file.save(Epochs.of([(4, 200)]))
+    await file.save(Epochs.of([(4, 200), (5, 300)]))
+    disk.remove("/store/epochs")
+    opened = EpochFile(disk, "/store/epochs")
+    opened.load()
+    assert opened.epochs == Epochs.of([(4, 200)])
+    await opened.save(opened.epochs)
+    assert from_text(disk.read("/store/epochs")) == Epochs.of([(4, 200)])
