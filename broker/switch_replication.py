@@ -268,6 +268,11 @@ class SwitchReplication(Replication):
             self._keeper.prove(asked_at, set_epoch)
             self._tell_copies()
 
+    def doubt(self) -> None:
+        """Take note that a controller may have missed this broker: what was said before proves nothing."""
+        if self._keeper is not None:
+            self._keeper.doubt()
+
     def followers(self) -> Collection[int]:
         """Return the persistent ids of the slaves that are connected to this master; on a slave nobody."""
         return self._keeper.followers if self._keeper is not None else ()

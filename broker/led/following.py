@@ -12,6 +12,7 @@ The laws:
 * The set that replication wants is asked for until it is the one in force, or another master is. A new master asks for
   the set that it has: so the controllers hear that it leads. Until they have, they may elect others of the former set.
 * A master has the leader say so again and again: with the time of the question it can tell until when nobody else is.
+  When its connection to a controller ends, it has to be said anew: controllers elect as soon as they see such an end.
 
 Source: ReplicasManager.java. Differs: pushes are confirmed, and failed steps are repeated after a moment instead of at
 the next period.
@@ -124,11 +125,16 @@ class Wanted:
 
 
 @attrs.frozen
+class Doubted:
+    """A connection to a controller has ended: it may have missed this broker."""
+
+
+@attrs.frozen
 class Looked:
     """Time has passed."""
 
 
-Event: TypeAlias = LeaderIs | Said | Failed | Pushed | Changed | Wanted | Looked
+Event: TypeAlias = LeaderIs | Said | Failed | Pushed | Changed | Wanted | Doubted | Looked
 
 # --- what is to be done ----------------------------------------------------------------------------------------------
 
@@ -303,6 +309,8 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
                 leads = word.master_id == state.own_id
                 state = attrs.evolve(state, role=word, wanted=word.members if leads else None, confirmed=False)
                 state = _want(state.at(Ask.SET, math.inf), now)
+        case Doubted() if state.is_master:
+            state = state.at(Ask.REPLICAS, now)
         case Wanted(members):
             state = _want(attrs.evolve(state, wanted=members), now)
     state, actions = _act(state, now)

@@ -69,6 +69,10 @@ class LedReplication(Protocol):
         """Take note that a controller, asked at *asked_at*, said that this broker is master, and the set's epoch."""
         ...
 
+    def doubt(self) -> None:
+        """Take note that a controller may have missed this broker: what was said before proves nothing."""
+        ...
+
     def followers(self) -> Collection[int]:
         """Return the persistent ids of the slaves that are connected to this master."""
         ...

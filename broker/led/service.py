@@ -7,7 +7,6 @@ Source: ReplicasManager.java.
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -16,10 +15,12 @@ import attrs
 import trio
 
 from understudy.broker.led import following
+from understudy.broker.led.calls import ASK_MASTER_MS, call_slaves
 from understudy.broker.led.controllers import Controllers, RefusedError, UnansweredError, word_of
 from understudy.broker.led.following import (
     Ask,
     Changed,
+    Doubted,
     Event,
     Failed,
     LeaderIs,
@@ -57,11 +58,8 @@ log = get_logger("broker.led")
 
 LOOK_UP_MS = 120_000
 SHORTEST_HEARTBEAT_SECONDS = 0.05
-ASK_MASTER_MS = 1_000
 SET_AS_IT_IS = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
 """What controllers answer to the question for the set that they have, unless they wait for it."""
-CALL_PAUSES = (0.3, 0.7, 1.0, 2.0, 3.0, 5.0, 5.0, 10.0, 10.0)
-"""Seconds before each call of slaves that do not follow a new master yet."""
 
 
 class Led:
@@ -128,6 +126,18 @@ class Led:
 
     async def run(self) -> None:
         """Be led until cancelled. Raises ``OSError``: the id cannot be made durable."""
+        self._broker.client.on_close.append(self._connection_closed)
+        try:
+            await self._run()
+        finally:
+            self._broker.client.on_close.remove(self._connection_closed)
+
+    def _connection_closed(self, address: str, connection: Connection) -> None:
+        if address in self.servers.addresses:
+            self._replication.doubt()
+            self._tell(Doubted())
+
+    async def _run(self) -> None:
         await self.servers.refresh()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.servers.run)
@@ -324,36 +334,9 @@ class Led:
         broker.registration.trigger()
         broker.presence.led()
         if word.master_id == state.own_id:
-            await self._call_slaves(word)
+            await call_slaves(broker, self._replication, self._controllers, word, lambda: self.state)
         else:
             await self._find_master(word)
-
-    async def _call_slaves(self, word: Word) -> None:
-        """Tell slaves that do not follow this new master where its log is (906), as a returning master does.
-
-        Slaves of ours ask for it themselves. A real one learns it from a name server when it registers, which it does
-        as soon as it is told of the new master, and so often before that one is registered, and then every 30 s.
-        """
-        broker, replication = self._broker, self._replication
-        fields = {
-            "masterAddress": broker.identity.address,
-            "masterHaAddress": broker.identity.ha_address,
-            "masterFlushOffset": str(broker.replication.initial_offset),
-        }
-        for pause in CALL_PAUSES:
-            await self._clock.sleep(pause)
-            state = self.state
-            if state is None or state.role is None or state.role.epoch != word.epoch:
-                return
-            try:
-                addresses = await self._controllers.addresses(state.leader)
-            except (UnansweredError, RefusedError):
-                continue
-            for broker_id, address in addresses.items():
-                if broker_id != replication.own_id and broker_id not in replication.followers():
-                    question = request(RequestCode.EXCHANGE_BROKER_HA_INFO, fields, oneway=True)
-                    with contextlib.suppress(RemotingError):
-                        await broker.client.invoke_oneway(address, question, ASK_MASTER_MS)
 
     def _take_news(self, action: TakeNews) -> None:
         self._replication.commanded = action.word.master_address

@@ -75,6 +75,7 @@ class ActingPops:
         self.acks: dict[Key, KnownAck] = {}
         self.changes: dict[int, int] = {}
         self.on_change: list[Callable[[], None]] = []
+        self.since_ms: int | None = None
 
     @property
     def empty(self) -> bool:

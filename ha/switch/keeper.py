@@ -76,7 +76,8 @@ class SyncStateKeeper:
         self._limit = confirmed
         self._followers: dict[int, Follower] = {}
         self._newest: dict[int, SwitchConversation] = {}
-        self._proven_at, self._left_at = NEVER, -math.inf
+        self._proven_at = NEVER
+        self._left_at = self._doubted_at = -math.inf
         self.state = SyncState(own_id, members | {own_id}, set_epoch)
         self.wanted: list[Callable[[frozenset[int]], None]] = []
         self.confirm_changed: list[Callable[[int | None], None]] = []
@@ -151,7 +152,8 @@ class SyncStateKeeper:
     def proven(self) -> bool:
         """Whether nobody else can be master yet; else only what all possible members have is safe."""
         now = Moment(self._clock.monotonic(), self._clock.wall_ms() / 1000)
-        return sync_state.is_proven(self._proven_at, self._left_at, now, self._settings.trust_s)
+        missed_at = max(self._left_at, self._doubted_at)
+        return sync_state.is_proven(self._proven_at, missed_at, now, self._settings.trust_s)
 
     @property
     def forsaken(self) -> bool:
@@ -159,6 +161,10 @@ class SyncStateKeeper:
         silent = self._clock.monotonic() - max(self._proven_at.monotonic, self._left_at)
         away = self.state.everybody - self._followers.keys() - {self.state.own_id}
         return bool(away) and silent > self._settings.trust_s and not self.proven
+
+    def doubt(self) -> None:
+        """Take note that a controller may have missed this master: it proves nothing before one is asked again."""
+        self._doubted_at = self._clock.monotonic()
 
     def confirmed(self, epoch: int) -> None:
         """Take note that the controllers have heard that this master leads in *epoch*."""

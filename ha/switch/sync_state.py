@@ -278,11 +278,12 @@ def is_proven(proven_at: Moment, left_at: float, now: Moment, trust_s: float) ->
 
     Whoever is elected follows this master no longer. So a member that leaves may have been elected, and only a
     controller that is asked afterwards can say that it was not. One that is cut off leaves no trace; but nobody is
-    elected before the controllers have missed this master for a while.
+    elected before the controllers have missed this master for a while, or a connection of it to them has ended.
 
     Args:
         proven_at: when a controller was asked that said that this broker is master.
-        left_at: when a possible member of the set was last seen to leave (monotonic seconds).
+        left_at: when a possible member of the set was last seen to leave, or a connection to a controller ended
+            (monotonic seconds).
         now: both clocks.
         trust_s: how long the word of a controller holds, in seconds.
     """

@@ -14,6 +14,7 @@ from understudy.broker.led.following import (
     Action,
     Ask,
     Changed,
+    Doubted,
     Event,
     Failed,
     LeaderIs,
@@ -278,6 +279,15 @@ def test_whatever_happens_epochs_of_roles_grow_and_nothing_is_done_twice_at_a_ti
         before = story.state
         story.tell(event, later)
         check(before, event)
+
+
+def test_a_master_whose_connection_to_a_controller_ended_asks_at_once_and_after_an_answer_under_way() -> None:
+    story = settled(word(OWN, 4, (OWN,)))
+    assert story.tell(Doubted()) == [Question(Ask.REPLICAS)]
+    # given a question that left before a second connection ended
+    assert story.tell(Doubted()) == []
+    assert story.tell(Said(Ask.REPLICAS, word(OWN, 4, (OWN,)))) == [Question(Ask.REPLICAS)]
+    assert settled(word(1, 4, (1, OWN))).tell(Doubted()) == []
 
 
 def test_a_master_knows_when_the_leader_was_asked_that_named_it_last() -> None:

@@ -125,3 +125,42 @@ def test_a_slave_that_leaves_costs_a_master_with_controllers_nothing() -> None:
                 assert trio.current_time() - began < 0.1
 
     run_seed(scenario, 14)
+
+
+def test_a_master_whose_connections_to_controllers_have_ended_trusts_what_they_said_before_no_more() -> None:
+    async def scenario(source: random.Random) -> None:
+        keys = {"inSyncReplicas": "2", "controllerHeartBeatTimeoutMills": "10000", "brokerHeartbeatInterval": "1000"}
+        async with led_group(source, keys) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            second, third = others(first)
+            # given what stands between two rooms: it ends the connections that it knows, and lets nothing through
+            network, address = group.cluster.network, group.cluster.address
+            for each in (first, third):
+                for controller in CONTROLLERS:
+                    network.reset(address(each), address(controller))
+            await trio.sleep(0.002)
+            group.cluster.partition([first, third], [second, *CONTROLLERS])
+            await until(lambda: group.master() == second, 2, 0.01)
+            # then the other slave's copy is not enough, though controllers would not miss a silent master for long
+            sent = await keep_sending(group, first, 6)
+            assert 0 not in [code for _, code in sent]
+            group.cluster.heal()
+            await group.ready(3, 60)
+
+    run_seed(scenario, 1)
+
+
+def test_a_master_that_loses_its_connections_to_controllers_is_heard_at_once_when_it_is_still_master() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALONE) as group, trio.open_nursery() as nursery:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            leader = next(each for each in CONTROLLERS if group.controllers[each].member.leads())
+            follower = next(each for each in CONTROLLERS if each != leader)
+            group.cluster.partition([first], others(first))  # nobody else acknowledges
+            nursery.start_soon(group.kill, follower)
+            sent = await keep_sending(group, first, 1.0)
+            assert [code for _, code in sent].count(0) > 0.9 * len(sent)
+
+    run_seed(scenario, 1)
