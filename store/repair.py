@@ -37,7 +37,7 @@ _HEAD_BYTES = 128
 _DISPATCH_BYTES = 64 << 10
 #: A disk that refused is asked again after so long, later less often.
 _RETRY_SECONDS = 5.0
-_LONGEST_RETRY_SECONDS = 600.0
+_LONGEST_RETRY_SECONDS = 60.0
 
 log = get_logger("store.repair")
 
