@@ -69,11 +69,11 @@ class HaSlave(MasterFollower[wire.Transfer]):
         self._enter(HaState.TRANSFER)
         step = self._step
         looks = step in (Step.LOOK, Step.PROBE)
-        return await (self._look(stream, address, step) if looks else self._copy(stream, step))
+        return await (self._look(stream, address) if looks else self._copy(stream, step))
 
-    async def _look(self, stream: ByteStream, address: str, step: Step) -> str:
+    async def _look(self, stream: ByteStream, address: str) -> str:
         """See whether the master can fill the hole in our log; nothing is written. Return why the connection ended."""
-        store = self._store
+        store, step = self._store, self._step
         hole, end = self._missing(), store.max_physical_offset
         if hole is None:  # its file grew too old while the connection was made
             return _HOLE_GONE
