@@ -268,7 +268,7 @@ async def heal(broker: Broker, hole: int) -> None:
         return
     master = Member(0, address)
     try:
-        ours = broker.store.slice(hole, PROBE_BYTES)
+        ours = bytes(broker.store.slice(hole, PROBE_BYTES))
         theirs, _, _ = await read_log(broker, master, hole)
         why_not = "it has the same"
         if theirs[: len(ours)] != ours:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 import trio
 from container_ring import run
 from test_container_master_holes import KEYS, content, open_filled_pair
 
+from understudy.container import master_holes
+from understudy.container.preonline.handshake import Member
 from understudy.testkit.waiting import until
 
 NOBODY_ACTS = {"enableSlaveActingMaster": "false"}
@@ -43,3 +48,24 @@ def test_a_slave_that_was_started_again_since_it_copied_a_stand_in_gets_the_mess
             assert pair.slave.store.stand_in is None
 
     run(scenario)
+
+
+@pytest.mark.parametrize(("theirs", "compared"), [(b"v" * 128 + b"more", []), (b"v" * 127 + b"!", [100])])
+async def test_a_led_slave_compares_all_that_follows_only_when_its_master_has_something_else(
+    monkeypatch: pytest.MonkeyPatch, theirs: bytes, compared: list[int]
+) -> None:
+    filled: list[int] = []
+
+    async def read_log(broker: Any, member: Member, offset: int) -> tuple[memoryview, int, dict[str, str]]:
+        return memoryview(theirs), 500, {}
+
+    async def fill(broker: Any, member: Member, hole: int, end: int) -> str:
+        filled.append(hole)
+        return ""
+
+    monkeypatch.setattr(master_holes, "read_log", read_log)
+    monkeypatch.setattr(master_holes, "fill", fill)
+    store = SimpleNamespace(slice=lambda offset, most: memoryview(b"v" * most), max_physical_offset=500)
+    broker: Any = SimpleNamespace(store=store, replication=SimpleNamespace(master_address="m:1"))
+    await master_holes.heal(broker, 100)
+    assert filled == compared
