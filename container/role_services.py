@@ -262,6 +262,8 @@ class RoleServices:
             self._returning = None
             self._broker.replication.withhold(hole=False)
         await self._go_on()
+        if not self._broker.role.is_slave:
+            await returning.came.put()
         if returning.state.finished or returning.state.outdated:  # whoever did not answer is not asked for ever
             self._broker.slave_sync.current = True
         if returning.state.given_up:
