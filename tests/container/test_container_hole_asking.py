@@ -123,6 +123,7 @@ def test_who_knocks_at_the_replication_port_does_not_make_it_read_logs(monkeypat
             # and at once when it comes again, but not each time
             asked.clear()
             for _ in range(12):
+                assert pair.slave.replication.slave is not None
                 pair.slave.replication.slave.hang_up()
                 await trio.sleep(5)
             assert once <= len(asked) <= 4 * once
