@@ -26,13 +26,13 @@ table: it gets it entry by entry, as messages of its revive topic (:mod:`underst
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
 from understudy.broker.merge import Limit
-from understudy.broker.pop.acting_rows import Homeward, KnownAck, OpenPoint, ack_of, read_acks, read_points
+from understudy.broker.pop.acting_rows import Homeward, KnownAck, OpenPoint, Place, ack_of, read_acks, read_points
 from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint, Entry, Key
 from understudy.broker.pop.stepped_clock import ClockSteps
 from understudy.format.numbers import whole_number
@@ -202,9 +202,20 @@ class ActingPops:
         """Return every check point."""
         return (row for rows in self.points.values() for row in rows.values())
 
-    def ripe(self, before_ms: float, limit: int) -> list[OpenPoint]:
-        """Return *limit* check points at the most whose time was before *before_ms*, the first ones first."""
-        found = (each for each in self.rows() if self._due_ms(each) < before_ms)
+    def ripe(self, before_ms: float, limit: int, but: Collection[Place] = ()) -> list[OpenPoint]:
+        """Return check points whose time is over, the first ones first.
+
+        Args:
+            before_ms: their time was before this.
+            limit: how many at the most.
+            but: not these.
+        """
+        found = (
+            row
+            for key, rows in self.points.items()
+            for re_puts, row in rows.items()
+            if self._due_ms(row) < before_ms and (not but or (key, re_puts) not in but)
+        )
         return heapq.nsmallest(limit, found, key=self._due_ms)
 
     def due_ms(self) -> float:

@@ -25,6 +25,10 @@ MOST_ROWS = 200_000
 """Rows of one kind that are read."""
 
 
+Place = tuple[Key, int]
+"""Key of a check point, and how often it went around again."""
+
+
 @attrs.frozen
 class OpenPoint:
     """A check point that waits.
@@ -38,6 +42,11 @@ class OpenPoint:
     point: CheckPoint
     queue: int
     logged: bool
+
+    @property
+    def place(self) -> Place:
+        """Where it stands in the table."""
+        return self.point.key, self.point.re_puts
 
     def to_json(self) -> dict[str, Any]:
         """Return its form in a file, and in an answer."""

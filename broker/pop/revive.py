@@ -21,6 +21,7 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.left_out import LeftOut
 from understudy.broker.node import Node
 from understudy.broker.pop.acting import ActingPops
+from understudy.broker.pop.acting_rows import Place
 from understudy.broker.pop.returned import Returned
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
 from understudy.broker.pop.state import PopState
@@ -105,7 +106,8 @@ class ReviveQueues:
         self._windows: dict[int, ReviveWindow] = {}
         self._ends: dict[int, int] = {}
         self._handed_on: dict[int, deque[Ack]] = {}
-        self._acting_position = 0
+        self._acting_position = self._acting_next = 0
+        self._tried = set[Place]()
         self.left_out = LeftOut()
         self.returned = Returned(parts.store)
         self.announce: Callable[[int, float], None] = lambda queue, due_ms: None
@@ -136,6 +138,7 @@ class ReviveQueues:
     def queues(self) -> list[int]:
         """Return the revive queues and :data:`ACTING`; what is known of them is read anew."""
         self._windows.clear()
+        self._tried.clear()
         self.left_out.forget()
         self.returned.forget()
         queues, parts = list(range(self._log.queues)), self._parts
@@ -233,7 +236,10 @@ class ReviveQueues:
             window.held_until_ms = 0
 
     def _read_acting(self, position: int) -> Found:
-        """Return what is due of that which no log has; each read counts its messages on from *position*."""
+        """Return what is due of that which no log has; no message has a number that another one had.
+
+        All are tried in turn: where nobody takes some of them, they hold up no others.
+        """
         parts, now_ms = self._parts, self._clock.wall_ms()
         due_ms = parts.acting.due_ms()
         if due_ms == NEVER:
@@ -241,14 +247,20 @@ class ReviveQueues:
         waits = self._timer_behind() or late_ones_wait(parts.timer, now_ms, parts.timer.topic.end)
         if now_ms - due_ms <= PATIENCE_MS or waits:  # for acknowledgements that the timer may still hold
             return Found((), position, max(due_ms + PATIENCE_MS + 1, now_ms + self._config.revive_interval))
-        messages = list[Revival]()
-        for row in parts.acting.ripe(now_ms - PATIENCE_MS, POINTS):
+        messages, rows = list[Revival](), parts.acting.ripe(now_ms - PATIENCE_MS, POINTS, self._tried)
+        if not rows:
+            self._tried.clear()
+            return Found((), position, now_ms + self._config.revive_interval)
+        for row in rows:
+            self._tried.add(row.place)
             found = self._revivals(row.queue, row.point, True)
             messages += [attrs.evolve(each, acting=True) for each in found]
             if not found:
                 parts.acting.drop(row.point)
-        items = tuple(Item(position + number, each) for number, each in enumerate(messages))
-        return Found(items, position + len(items), None)
+        first = max(position, self._acting_next)
+        self._acting_next = first + len(messages)
+        items = tuple(Item(first + number, each) for number, each in enumerate(messages))
+        return Found(items, self._acting_next, None)
 
     def _scan(self, queue: int, window: ReviveWindow) -> bool:
         """Read on in *queue*; return whether its end was reached."""
