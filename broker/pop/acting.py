@@ -32,7 +32,7 @@ from typing import Any
 import attrs
 
 from understudy.broker.merge import Limit
-from understudy.broker.pop.acting_rows import Homeward, KnownAck, OpenPoint, Place, ack_of, read_acks, read_points
+from understudy.broker.pop.acting_rows import Homeward, KnownAck, OpenPoint, RowKey, ack_of, read_acks, read_points
 from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint, Entry, Key
 from understudy.broker.pop.stepped_clock import ClockSteps
 from understudy.format.numbers import whole_number
@@ -202,7 +202,7 @@ class ActingPops:
         """Return every check point."""
         return (row for rows in self.points.values() for row in rows.values())
 
-    def ripe(self, before_ms: float, limit: int, but: Collection[Place] = ()) -> list[OpenPoint]:
+    def ripe(self, before_ms: float, limit: int, but: Collection[RowKey] = ()) -> list[OpenPoint]:
         """Return check points whose time is over, the first ones first.
 
         Args:

@@ -25,7 +25,7 @@ MOST_ROWS = 200_000
 """Rows of one kind that are read."""
 
 
-Place = tuple[Key, int]
+RowKey = tuple[Key, int]
 """Key of a check point, and how often it went around again."""
 
 
@@ -44,8 +44,8 @@ class OpenPoint:
     logged: bool
 
     @property
-    def place(self) -> Place:
-        """Where it stands in the table."""
+    def row_key(self) -> RowKey:
+        """What no other row of the table has."""
         return self.point.key, self.point.re_puts
 
     def to_json(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.left_out import LeftOut
 from understudy.broker.node import Node
 from understudy.broker.pop.acting import ActingPops
-from understudy.broker.pop.acting_rows import Place
+from understudy.broker.pop.acting_rows import RowKey
 from understudy.broker.pop.returned import Returned
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
 from understudy.broker.pop.state import PopState
@@ -107,7 +107,7 @@ class ReviveQueues:
         self._ends: dict[int, int] = {}
         self._handed_on: dict[int, deque[Ack]] = {}
         self._acting_position = self._acting_next = 0
-        self._tried = set[Place]()
+        self._tried = set[RowKey]()
         self.left_out = LeftOut()
         self.returned = Returned(parts.store)
         self.announce: Callable[[int, float], None] = lambda queue, due_ms: None
@@ -252,7 +252,7 @@ class ReviveQueues:
             self._tried.clear()
             return Found((), position, now_ms + self._config.revive_interval)
         for row in rows:
-            self._tried.add(row.place)
+            self._tried.add(row.row_key)
             found = self._revivals(row.queue, row.point, True)
             messages += [attrs.evolve(each, acting=True) for each in found]
             if not found:
