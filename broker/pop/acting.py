@@ -13,7 +13,8 @@ The laws:
   point out of its timer before it died, and would put the message into one, too.
 * Not for ever, though: an acknowledgement of one that cannot have come out of the master's timer (:attr:`since_ms`) is
   forgotten when the own timer has had it out and nothing is open of it, for with that timer's progress the master takes
-  over that it is done. So the table holds what is open, and what was acknowledged about the time when the master died.
+  over that it is done. One of the reference does not: for it all are kept. So the table holds what is open, and what
+  was acknowledged about the time when the master died.
 * Each change has a number of the broker that made it (:attr:`ActingPops.changes`, numbers by broker id). Who has seen
   at least the changes of the other has the newer table, which counts whole. Two tables neither of which has seen the
   other, because two slaves acted at once, are put together: something may come twice then, nothing is lost.
@@ -64,6 +65,7 @@ class ActingPops:
         changes: the number of the newest change of each broker, by its id, that this table has seen.
         on_change: called after every change.
         since_ms: wall time since when this broker acts; ``None`` while it does not.
+        master_asks: the master was seen to know of this table, and so takes over how far the timer is, too.
     """
 
     def __init__(self, own_name: str, own_id: Callable[[], int], now_ms: Callable[[], int], steps: ClockSteps) -> None:
@@ -76,6 +78,7 @@ class ActingPops:
         self.changes: dict[int, int] = {}
         self.on_change: list[Callable[[], None]] = []
         self.since_ms: int | None = None
+        self.master_asks = False
 
     @property
     def empty(self) -> bool:
@@ -164,7 +167,7 @@ class ActingPops:
         Args:
             out_before_ms: wall time; what was due before has come out of the own timer, which will not have it again.
         """
-        if self.since_ms is None:
+        if self.since_ms is None or not self.master_asks:
             return
         first_ms = self.since_ms + CLOCKS_DIFFER_MS + AHEAD_MS
         needless = [

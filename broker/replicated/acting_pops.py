@@ -127,6 +127,7 @@ class _Copying(Copying):
 
     def take(self, answer: Answer) -> Taken:
         known = answer.ext.get(KNOWN, "")
+        self._table.table.master_asks |= self._source.leads
         if not known or known != self._known:
             self._table.table.join(self._table.read(answer))
             self._known = known
@@ -134,6 +135,7 @@ class _Copying(Copying):
 
     def otherwise(self) -> Sequence[Notice]:
         acting, home = self._table.table, self._table.home
+        acting.master_asks &= not self._source.leads
         if not self._source.leads or self._refused or acting.empty or not acting.acted_last or not home.may():
             return ()
         found = [

@@ -68,7 +68,7 @@ async def bring_back(broker: Broker, member: Member, *, late: bool = False) -> N
 
     Raises:
         RemotingError, ValueError: as :func:`compare`.
-        OSError: the log or the disk does not take it; nothing is lost.
+        OSError: the disk does not take it; nothing is lost.
     """
     common = _CommonLog(broker, member)
     for table in broker.tables.given_back:

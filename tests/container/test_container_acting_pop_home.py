@@ -16,7 +16,7 @@ from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, Key, message_of, read_entry
 from understudy.broker.pop.stepped_clock import ClockSteps
 from understudy.broker.replicated.acting_pops import HOME_AT_ONCE, Home, ReplicatedActingPops
-from understudy.broker.replicated.table import Source
+from understudy.broker.replicated.table import Answer, Source
 from understudy.format import names
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
@@ -180,6 +180,17 @@ def test_entries_go_home_in_pieces_check_points_first() -> None:
     acks.told()
     assert acting.empty
     assert not copying.otherwise()
+
+
+def test_a_slave_knows_whether_its_master_asks_for_the_table() -> None:
+    acting, slave, master = table(), Source("slave", leads=False), Source("master")
+    home(acting).copying(slave).take(Answer({}, b"{}"))
+    assert not acting.master_asks
+    home(acting).copying(master).take(Answer({}, b"{}"))
+    home(acting).copying(slave).otherwise()
+    assert acting.master_asks
+    home(acting).copying(master).otherwise()
+    assert not acting.master_asks
 
 
 def test_nothing_goes_home_from_who_may_be_wrong_or_to_who_refused() -> None:
