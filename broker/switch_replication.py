@@ -19,20 +19,20 @@ from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
 from understudy.broker.role import Role
 from understudy.broker.storage import BrokerStartError
+from understudy.broker.switch_epochs import begin_epoch, cut_at_hole, first_byte, flush_all, prepare_to_lead
 from understudy.broker.switch_question import SetQuestion
 from understudy.broker.switch_settings import KeyedSwitchSettings
 from understudy.ha.following import MasterFollower
 from understudy.ha.master import HaMaster
 from understudy.ha.settings import ReplicatedLog
 from understudy.ha.switch.epoch_file import FILE_NAME, EpochFile, EpochFileError
-from understudy.ha.switch.epochs import EpochError, EpochRow
+from understudy.ha.switch.epochs import EpochRow
 from understudy.ha.switch.keeper import EVERYBODY, SyncStateKeeper
 from understudy.ha.switch.sync_state import NEVER, Moment
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
-from understudy.store.truncation import TruncationError
 
 log = get_logger("broker.replication")
 
@@ -60,6 +60,8 @@ class SwitchReplication(Replication):
         self._disk_wanted = Signal()
         self._appointed: tuple[frozenset[int], int, Moment] = (frozenset(), 0, NEVER)
         self._unconfirmed: int | None = None
+        self._epoch_begins: int | None = None
+        self._hole_withheld = False
         self.own_id = 0
         self.commanded: str | None = None
         self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
@@ -102,33 +104,10 @@ class SwitchReplication(Replication):
         store = self._log
         if role.is_slave:
             if store.hole is not None:
-                await self._cut_at_hole(store, store.hole)
+                await cut_at_hole(self._epochs, store, store.hole)
             return
-        await store.finish_truncation()
-        incomplete = store.drop_incomplete()
-        if incomplete:
-            log.warning("the last record had not come whole, it is cut off", bytes=incomplete)
-        if not await store.flush():
-            raise OSError("the log could not be made durable")
-        await store.note_stand_in()  # what its former master lacked another slave may have
-        await self._begin_epoch(role.epoch)
-
-    async def _cut_at_hole(self, store: MessageStore, hole: int) -> None:
-        try:
-            cut = await store.truncate(hole)
-        except TruncationError as error:
-            log.error("what is missing in the log cannot be cut off", why=error)
-            return
-        await self._epochs.save(self._epochs.epochs.within(hole))
-        log.warning("the log lacks bytes: it is cut there and copied again", at=hole, bytes=cut)
-
-    async def _begin_epoch(self, epoch: int) -> None:
-        history, end = self._epochs, self._log.max_physical_offset
-        try:
-            known = history.epochs.within(end).before_epoch(epoch).from_offset(self._first)
-            await history.save(known.begun(epoch, end))
-        except EpochError as error:
-            raise OSError(f"epoch {epoch} cannot begin at {end}: {error}") from None
+        await prepare_to_lead(store)
+        await begin_epoch(self._epochs, store, role.epoch, store.max_physical_offset)
 
     def begin(self) -> None:
         """Open the side of the role in force; what readers may see is what is confirmed."""
@@ -143,7 +122,7 @@ class SwitchReplication(Replication):
     def end(self) -> None:
         """Close the side of a role whose session has ended."""
         super().end()
-        self._keeper = None
+        self._keeper, self._hole_withheld = None, False
 
     def _make_master(self, log_to_give: ReplicatedLog) -> HaMaster:
         store = self._log
@@ -184,11 +163,6 @@ class SwitchReplication(Replication):
         return self._store
 
     @property
-    def _first(self) -> int:
-        """The first byte of the log."""
-        return max(self._log.min_physical_offset, 0)
-
-    @property
     def _epochs(self) -> EpochFile:
         assert self._history is not None  # opened before a role begins
         return self._history
@@ -224,7 +198,7 @@ class SwitchReplication(Replication):
 
     def epochs(self) -> Sequence[EpochRow]:
         """Return the epochs of the log, oldest first: those whose bytes were deleted are none."""
-        return self._epochs.epochs.from_offset(self._first).rows()
+        return self._epochs.epochs.from_offset(first_byte(self._log)).rows()
 
     @property
     def gives_up(self) -> bool:
@@ -233,12 +207,29 @@ class SwitchReplication(Replication):
 
     async def same_role(self, epoch: int) -> None:
         """Go on as before in a newer *epoch*: connections and session stay. Raises ``OSError``."""
-        keeper = self._keeper
-        if keeper is not None and epoch > self._epochs.epochs.last_epoch:
-            keeper.unconfirmed = epoch
-            if not await self._log.flush():
-                raise OSError("the log could not be made durable")
-            await self._begin_epoch(epoch)
+        keeper, store = self._keeper, self._log
+        if keeper is None or epoch <= self._epochs.epochs.last_epoch:
+            return
+        keeper.unconfirmed = epoch
+        await flush_all(store)
+        # What is written from here on is of the new epoch: slaves are not to get it as of the one before.
+        self._epoch_begins = store.max_physical_offset
+        self._withhold()
+        try:
+            await begin_epoch(self._epochs, store, epoch, self._epoch_begins)
+        finally:
+            self._epoch_begins = None
+            self._withhold()
+
+    def withhold(self, *, hole: bool) -> None:
+        """See :meth:`understudy.broker.replication.Replication.withhold`."""
+        self._hole_withheld = hole
+        self._withhold()
+
+    def _withhold(self) -> None:
+        if self.master is not None:
+            starts = (self._log.hole if self._hole_withheld else None, self._epoch_begins)
+            self.master.withhold(min((each for each in starts if each is not None), default=None))
 
     @property
     def trust_s(self) -> float:

@@ -120,3 +120,44 @@ def test_a_master_that_goes_on_in_a_newer_epoch_has_its_log_on_its_disk_first() 
             assert group.part(1).last_epoch() == group.epoch + 1
 
     run_seed(scenario, 1)
+
+
+def test_slaves_get_what_is_written_while_an_epoch_begins_as_of_that_epoch() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, ALL) as group, trio.open_nursery() as nursery:
+            master = await group.elect(1)
+            await group.in_step()
+            await until(lambda: len(group.members) == 3, 10)
+            assert await group.send(master, b"before") == 0
+            # given a slow disk, and messages that come while it notes an epoch
+            group.cluster.host("c1").disk.sync_seconds = 0.5
+            codes: list[int] = []
+
+            async def send(number: int) -> None:
+                await trio.sleep(number / 10)
+                codes.append(await group.send(master, b"%d" % number))
+
+            for number in range(9):
+                nursery.start_soon(send, number)
+            part = group.part(1)
+            await part.same_role(group.epoch + 1)
+            begins = part.epochs()[-1].start_offset
+            assert begins < master.store.max_physical_offset
+            part.confirmed(group.epoch + 1)
+            await until(lambda: len(codes) == 9, 10)
+            assert codes == [0] * 9
+            # then all have the same epochs, and a slave that connects anew cuts nothing
+            cuts: list[int] = []
+
+            async def note(at: int) -> None:
+                cuts.append(at)
+
+            for number in (2, 3):
+                assert group.part(number).epochs() == part.epochs()
+                group.part(number).cutting.append(note)
+                group.cluster.network.reset(group.cluster.address("c1"), group.cluster.address(f"c{number}"))
+            await trio.sleep(5)
+            assert group.members == {1, 2, 3}
+            assert cuts == []
+
+    run_seed(scenario, 1)

@@ -10,6 +10,7 @@ import trio
 from test_broker_led_replaced import others
 from test_broker_led_rows import part
 
+from understudy.broker.role import Role
 from understudy.broker.switch_replication import SwitchReplication
 from understudy.testkit.led.group import BROKERS, LedGroup, led_group
 from understudy.testkit.sim.determinism import run_seed
@@ -91,21 +92,20 @@ def test_who_is_elected_and_cannot_take_the_role_gives_way(monkeypatch: pytest.M
             await group.create_topic(first)
             assert await group.send(first, b"before") == 0
             failing: list[SwitchReplication] = []
-            begin = SwitchReplication._begin_epoch
+            prepare = SwitchReplication.prepare
 
-            async def full(replication: SwitchReplication, epoch: int) -> None:
-                # the first one who tries
-                failing.append(replication) if not failing else None
-                if replication is failing[0]:
+            async def full(replication: SwitchReplication, role: Role) -> None:
+                if not role.is_slave and failing in ([], [replication]):  # the first one who tries
+                    failing[:] = [replication]
                     raise OSError(errno.ENOSPC, "No space left on device")
-                await begin(replication, epoch)
+                await prepare(replication, role)
 
-            monkeypatch.setattr(SwitchReplication, "_begin_epoch", full)
+            monkeypatch.setattr(SwitchReplication, "prepare", full)
             await group.kill(first)
             await until(lambda: group.master() not in (None, first), 10)
             assert part(group, str(group.master())) is not failing[0]
             if not lasting:
-                monkeypatch.setattr(SwitchReplication, "_begin_epoch", begin)
+                monkeypatch.setattr(SwitchReplication, "prepare", prepare)
             await group.ready(2)
             assert await group.send(str(group.master()), b"goes on") == 0
 
@@ -120,16 +120,16 @@ def test_who_is_elected_alone_and_cannot_take_the_role_takes_it_once_it_can(monk
             second, third = others(first)
             await group.kill(third)
             await until(lambda: len(group.members()) == 2, 10)
-            begin = SwitchReplication._begin_epoch
+            prepare = SwitchReplication.prepare
 
-            async def full(replication: SwitchReplication, epoch: int) -> None:
+            async def full(replication: SwitchReplication, role: Role) -> None:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-            monkeypatch.setattr(SwitchReplication, "_begin_epoch", full)
+            monkeypatch.setattr(SwitchReplication, "prepare", full)
             await group.kill(first)
             await trio.sleep(10)
             assert group.master() is None
-            monkeypatch.setattr(SwitchReplication, "_begin_epoch", begin)
+            monkeypatch.setattr(SwitchReplication, "prepare", prepare)
             await until(lambda: group.master() == second, 10)
             assert set(BROKERS) > set(group.brokers)
 

@@ -1,0 +1,71 @@
+"""What a led broker does to its log and to the history of its epochs before a role is true."""
+
+from __future__ import annotations
+
+from understudy.ha.switch.epoch_file import EpochFile
+from understudy.ha.switch.epochs import EpochError
+from understudy.runtime.log import get_logger
+from understudy.store.message_store import MessageStore
+from understudy.store.truncation import TruncationError
+
+log = get_logger("broker.replication")
+
+
+def first_byte(store: MessageStore) -> int:
+    """Return the first byte of the log."""
+    return max(store.min_physical_offset, 0)
+
+
+async def prepare_to_lead(store: MessageStore) -> None:
+    """Have the log end with a whole record, all of it durable, and what it lacks noted. Raises ``OSError``."""
+    await store.finish_truncation()
+    incomplete = store.drop_incomplete()
+    if incomplete:
+        log.warning("the last record had not come whole, it is cut off", bytes=incomplete)
+    await flush_all(store)
+    await store.note_stand_in()  # what its former master lacked another slave may have
+
+
+async def flush_all(store: MessageStore) -> None:
+    """Have all of the log durable. Raises ``OSError``."""
+    if not await store.flush():
+        raise OSError("the log could not be made durable")
+
+
+async def begin_epoch(history: EpochFile, store: MessageStore, epoch: int, end: int) -> None:
+    """Have *epoch* begin, durably.
+
+    Args:
+        history: of the log.
+        store: the log.
+        epoch: newer than all in which anything was written.
+        end: where it begins, in bytes: where the log ends now, whatever is written meanwhile.
+
+    Raises:
+        OSError: it cannot.
+    """
+    try:
+        known = history.epochs.within(end).before_epoch(epoch).from_offset(first_byte(store))
+        await history.save(known.begun(epoch, end))
+    except EpochError as error:
+        raise OSError(f"epoch {epoch} cannot begin at {end}: {error}") from None
+
+
+async def cut_at_hole(history: EpochFile, store: MessageStore, hole: int) -> None:
+    """Cut the log of a slave where it lacks something: its master has it, and what follows, too.
+
+    Args:
+        history: of the log.
+        store: the log.
+        hole: where it is, in bytes.
+
+    Raises:
+        OSError: the history cannot be written.
+    """
+    try:
+        cut = await store.truncate(hole)
+    except TruncationError as error:
+        log.error("what is missing in the log cannot be cut off", why=error)
+        return
+    await history.save(history.epochs.within(hole))
+    log.warning("the log lacks bytes: it is cut there and copied again", at=hole, bytes=cut)
