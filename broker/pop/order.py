@@ -5,7 +5,8 @@ The laws:
 * While a message that was handed out is neither acknowledged nor visible again, its queue gives nothing to anybody
   else. The same attempt (a client that did not get its answer and asks again) always gets what it got.
 * An acknowledgement counts only for the newest pop of its queue: it says so by the pop's time.
-* The group's offset is the first message that is not acknowledged.
+* The group's offset is the first message that is not acknowledged. Of a queue whose record was lost with the process
+  only an acknowledgement of that one counts: what is in front of another is out, too.
 * When the clock is set, what is out is visible later or sooner by as much.
 
 Source: ConsumerOrderInfoManager.java, QueueLevelConsumerManager.java (format of ``consumerOrderInfo.json``).
@@ -29,7 +30,7 @@ FORGOTTEN_MS = 24 * 3600 * 1000
 MOST_MESSAGES = 64
 """Bits of the bitmap of acknowledgements; a pop takes fewer messages."""
 UNKNOWN, STALE = -1, -2
-"""Of an acknowledgement: its message was not handed out; it is of an older pop."""
+"""Of an acknowledgement: its message was not handed out; it is of an older pop, or of one that is not known."""
 
 
 @attrs.frozen
@@ -206,7 +207,7 @@ class OrderTable:
         times = [record.visible_at(now_ms) for record in records]
         return min((each - now_ms for each in times if each > now_ms), default=most_ms)
 
-    def ack(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int) -> int:
+    def ack(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int, committed: int) -> int:
         """Acknowledge a message.
 
         Args:
@@ -215,13 +216,14 @@ class OrderTable:
             queue_id: of the queue.
             offset: queue offset of the message.
             pop_ms: moment of the pop that handed it out (wall time).
+            committed: what the group's offset is.
 
         Returns:
             What the group's offset is now; :data:`STALE` or :data:`UNKNOWN` when the acknowledgement does not count.
         """
         record = self.get(topic, group, queue_id)
         if record is None:
-            return offset + 1
+            return offset + 1 if offset == committed else STALE
         if record.pop_ms != pop_ms:
             return STALE
         if offset not in record.offsets:

@@ -164,7 +164,7 @@ class AckProcessor:
         before = self._offsets.query(group, topic, queue_id)
         if offset < before:
             return
-        following = self._orders.ack(topic, group, queue_id, offset, pop_ms)
+        following = self._orders.ack(topic, group, queue_id, offset, pop_ms, before)
         if following == UNKNOWN:
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL,

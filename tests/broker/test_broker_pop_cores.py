@@ -284,9 +284,9 @@ class TestOrder:
         again = next_record(table.get("T", "g", 0), "at1", clock.ms + 38, 6_000, [0, 1], clock.ms + 38)
         assert (again.counts, again.least_count) == ({}, 0)
         table.put("T", "g", 0, again)
-        assert table.ack("T", "g", 0, 0, clock.ms) == STALE
+        assert table.ack("T", "g", 0, 0, clock.ms, 0) == STALE
         pop_ms, clock.ms = clock.ms + 38, clock.ms + 100
-        assert table.ack("T", "g", 0, 0, pop_ms) == 1
+        assert table.ack("T", "g", 0, 0, pop_ms, 0) == 1
         assert table.change_visible("T", "g", 0, 1, pop_ms, clock.ms + 1_500)
         assert table.blocks("T", "g", 0, "at3")
         clock.ms += 1_500
@@ -294,19 +294,19 @@ class TestOrder:
         third = next_record(table.get("T", "g", 0), "at3", clock.ms, 6_000, [1], clock.ms)
         assert receipts.count_info("0", 0, dict(third.counts), third.least_count) == ["0 qo0%1 1", "0 0 1"]
         table.put("T", "g", 0, third)
-        assert table.ack("T", "g", 0, 1, clock.ms) == 2
-        assert table.ack("T", "g", 0, 2, clock.ms) == UNKNOWN
+        assert table.ack("T", "g", 0, 1, clock.ms, 0) == 2
+        assert table.ack("T", "g", 0, 2, clock.ms, 0) == UNKNOWN
 
     @pytest.mark.covers("PP-15")
     def test_partial_acknowledgements(self) -> None:
         clock = Clock()
         table = OrderTable(clock)
-        assert table.ack("T", "g", 0, 7, 5) == 8
+        assert [table.ack("T", "g", 0, 7, 5, committed) for committed in (7, 6, -1)] == [8, STALE, STALE]  # no record
         table.put("T", "g", 0, next_record(None, None, clock.ms, 3_000, [3, 4, 7], clock.ms))
-        assert table.ack("T", "g", 0, 4, clock.ms) == 3
-        assert table.ack("T", "g", 0, 3, clock.ms) == 7
+        assert table.ack("T", "g", 0, 4, clock.ms, 0) == 3
+        assert table.ack("T", "g", 0, 3, clock.ms, 0) == 7
         assert table.blocks("T", "g", 0, None)
-        assert table.ack("T", "g", 0, 7, clock.ms) == 8
+        assert table.ack("T", "g", 0, 7, clock.ms, 0) == 8
         assert not table.blocks("T", "g", 0, None)
 
     @given(

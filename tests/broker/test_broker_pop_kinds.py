@@ -63,6 +63,23 @@ class TestInOrder:
                     assert rig.ask(ACK, ack_header(receipt)).code == 0
             assert rig.ask(POP, pop_header(order="true")).code == 210
 
+    @pytest.mark.parametrize("acknowledged", [0, 2])
+    async def test_of_a_queue_whose_record_is_lost_an_acknowledgement_skips_no_message(
+        self, acknowledged: int, autojump_clock: MockClock
+    ) -> None:
+        async with open_virtual() as rig:
+            prepare(rig, queues=1)
+            for number in range(4):
+                rig.send("T", b"%d" % number)
+            # given three that were popped by a broker that died before its disk had the record of it
+            popped = receipts(rig.ask(POP, pop_header(order="true", maxMsgNums="3", initMode="0")))
+            rig.broker.orders.clear("T", "g", 0)
+            rig.broker.offsets.commit("g", "T", 0, 0)
+            # when one of them is acknowledged, then all come again but for the first, if it was that one
+            assert rig.ask(ACK, ack_header(popped[acknowledged][1])).code == 0
+            expected = [b"%d" % number for number in range(0 if acknowledged else 1, 4)]
+            assert bodies(rig.ask(POP, pop_header(order="true"))) == expected
+
     @pytest.mark.covers("PP-17", "PP-22")
     async def test_a_queue_opens_by_itself_and_counts(self, autojump_clock: MockClock) -> None:
         async with open_virtual() as rig:
