@@ -6,7 +6,8 @@ The laws:
   memory is popped again. Pops of one queue move it in their order.
 * A check point is written when it has waited for a while, or when its time comes near; what was acknowledged until then
   is written with it. Acknowledgements that come later are written one by one.
-* What does not fit is written at once.
+* What does not fit is written at once. A check point that is written while an earlier pop of its queue waits says so
+  (:attr:`~understudy.broker.pop.revive_log.CheckPoint.overtakes`): with the memory, the earlier one is lost.
 * How long it waits is counted by the monotonic clock: a wall clock that is set neither writes all of it nor keeps it.
 
 Source: PopBufferMergeService.java.
@@ -67,6 +68,7 @@ class PopBuffer:
     def __init__(self) -> None:
         self._points: dict[Key, Buffered] = {}
         self._order: dict[QueueOfGroup, deque[tuple[int, Buffered | None]]] = {}
+        self._waiting: dict[QueueOfGroup, deque[Buffered]] = {}
         self._due: list[tuple[float, int, Buffered]] = []
         self._numbers = itertools.count()
 
@@ -100,8 +102,20 @@ class PopBuffer:
         due_at = now + min(limits.stay_ms, point.revive_ms - now_ms - limits.margin_ms) / 1000
         waiting = Buffered(point, revive_queue, due_at)
         self._points[point.key] = waiting
-        self._order.setdefault((point.group, point.topic, point.queue_id), deque()).append((following, waiting))
+        queue = (point.group, point.topic, point.queue_id)
+        self._order.setdefault(queue, deque()).append((following, waiting))
+        self.first_waiting(*queue)  # so that no more of them are kept than wait
+        self._waiting.setdefault(queue, deque()).append(waiting)
         heapq.heappush(self._due, (due_at, next(self._numbers), waiting))
+
+    def first_waiting(self, group: str, topic: str, queue_id: int) -> Buffered | None:
+        """Return the earliest pop of a queue whose check point is not written and may have to be."""
+        waiting = self._waiting.get((group, topic, queue_id))
+        while waiting and waiting[0].done:
+            waiting.popleft()
+        if waiting is not None and not waiting:
+            del self._waiting[group, topic, queue_id]
+        return waiting[0] if waiting else None
 
     def follows(self, group: str, topic: str, queue_id: int, following: int) -> bool:
         """Take note that a group goes on at *following* although nothing of that waits.
@@ -158,6 +172,7 @@ class PopBuffer:
                 found.append((group_queue, following))
             if not queue:
                 del self._order[group_queue]
+                self.first_waiting(*group_queue)
         return found
 
     def position(self, group: str, topic: str, queue_id: int) -> int:
@@ -171,7 +186,9 @@ class PopBuffer:
             self.finish(waiting)
         for group_queue in [group_queue for group_queue in self._order if group_queue[1] in topics]:
             del self._order[group_queue]
+            self._waiting.pop(group_queue, None)
 
     def forget(self, group: str, topic: str, queue_id: int) -> None:
         """Let no pop of a queue move its offset any more: it was reset."""
         self._order.pop((group, topic, queue_id), None)
+        self._waiting.pop((group, topic, queue_id), None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+import attrs
 import trio
 
 from understudy.broker.broker_config import BrokerConfig
@@ -64,10 +65,23 @@ class Moving:
             self.buffer.keep(point, revive_queue, following, now_ms, self._clock.monotonic(), self._limits())
             self._wake.set()
         else:
-            self._log.write(point, revive_queue, point.revive_ms - AHEAD_MS)
+            self.write(point, revive_queue)
             self.passed(point.group, point.topic, point.queue_id, following)
         self.in_flight.add(point.topic, point.group, point.queue_id, len(point.offsets))
         self._stats.check_point(point.group, point.topic)
+
+    def write(self, point: CheckPoint, revive_queue: int) -> int:
+        """Write a check point that does not wait.
+
+        Returns:
+            The byte of the log behind it; 0 where no log has it.
+
+        Raises:
+            PutRejected: it is not written.
+        """
+        overtakes = self.buffer.first_waiting(point.group, point.topic, point.queue_id) is not None
+        point = attrs.evolve(point, overtakes=True) if overtakes else point
+        return self._log.write(point, revive_queue, point.revive_ms - AHEAD_MS)
 
     def passed(self, group: str, topic: str, queue_id: int, following: int) -> None:
         """Move a group to *following*, behind what it popped before.
@@ -137,6 +151,8 @@ class Moving:
     def _write_one(self, waiting: Buffered) -> None:
         point, queue = waiting.point, waiting.revive_queue
         done = tuple(offset for offset in point.offsets if offset not in point.open_offsets)
+        if self.buffer.first_waiting(point.group, point.topic, point.queue_id) not in (None, waiting):
+            point = attrs.evolve(point, overtakes=True)
         self._log.write(point, queue, point.revive_ms - AHEAD_MS)
         acks = [Ack(point.key, done, True)] if self._config.enable_pop_batch_ack and done else [
             Ack(point.key, (offset,)) for offset in done

@@ -33,7 +33,7 @@ def note_handed_out(point: CheckPoint, offsets: OffsetTable, own_broker: str, fo
         own_broker: check points of other groups of brokers say nothing about this one's queues.
         found: what was noted before.
     """
-    if point.broker_name != own_broker or not point.offsets:
+    if point.broker_name != own_broker or not point.offsets or point.overtakes:
         return
     stamp = offsets.stamps.get(f"{point.topic}@{point.group}", {}).get(point.queue_id, 0)
     group_queue, following = (point.group, point.topic, point.queue_id), max(point.offsets) + 1

@@ -51,6 +51,8 @@ class CheckPoint:
         offsets: queue offsets of the messages.
         done: of which of them (by index, a bit each) it is known that nothing remains to do.
         re_puts: how often it was put back because a message could not be read.
+        overtakes: it was written while an earlier pop of its queue waited in memory, so it does not say that the group
+            had come so far.
     """
 
     topic: str
@@ -63,6 +65,7 @@ class CheckPoint:
     offsets: tuple[int, ...]
     done: int = 0
     re_puts: int = 0
+    overtakes: bool = False
 
     @property
     def key(self) -> Key:
@@ -101,7 +104,8 @@ class CheckPoint:
         }
         if self.re_puts:
             value["rp"] = str(self.re_puts)
-        return json_dialect.dumps({**value, "so": self.start_offset, "t": self.topic})
+        ours = {"wm": True} if self.overtakes else {}
+        return json_dialect.dumps({**value, "so": self.start_offset, "t": self.topic, **ours})
 
     def acked(self, offset: int) -> CheckPoint:
         """Return it with the message at *offset* done; a stranger's offset changes nothing."""
@@ -233,6 +237,7 @@ def _check_point(value: Mapping[str, Any], key: Key) -> CheckPoint:
         tuple(start + diff for diff in (diffs[:count] or range(count))),
         whole_number(value.get("bm", 0), "bm", -(1 << 31), (1 << 32) - 1) & 0xFFFFFFFF,
         whole_number(value.get("rp") or 0, "rp", 0, LONGEST_MS),
+        value.get("wm") is True,
     )
 
 

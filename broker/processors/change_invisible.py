@@ -8,7 +8,7 @@ Source: ChangeInvisibleTimeProcessor.java.
 
 from __future__ import annotations
 
-from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint
+from understudy.broker.pop.revive_log import Ack, CheckPoint
 from understudy.broker.processors.ack import AckParts, receipt_of
 from understudy.format.receipts import ORDER_QUEUE
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -64,7 +64,7 @@ class InvisibleTimeProcessor:
             key = (topic, group, queue_id, receipt.start_offset, receipt.pop_ms, receipt.broker_name)
             ack = Ack(key, (offset,))
             try:
-                end = parts.state.log.write(point, receipt.revive_queue, point.revive_ms - AHEAD_MS)
+                end = parts.state.moving.write(point, receipt.revive_queue)
             except PutRejected as error:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, f"{error.status.value}: {error.remark}") from None
             end = max(end, parts.write(ack, receipt.revive_queue, receipt.revive_ms))
