@@ -10,6 +10,7 @@ from understudy.broker.config_values import (
     Positive,
     QueueCount,
     RequestMode,
+    ReviveQueueCount,
 )
 from understudy.broker.inert_settings import PROCESSORS, InertBrokerConfig
 from understudy.runtime.configuration import Int, Port, keyed
@@ -314,7 +315,7 @@ class BrokerConfig(InertBrokerConfig):
     reply_thread_pool_queue_capacity: Int = 10000
     retrieve_message_from_pop_retry_topic_v1: bool = True
     revive_interval: int = 1000
-    revive_queue_num: QueueCount = 8
+    revive_queue_num: ReviveQueueCount = 8
     send_heartbeat_timeout_millis: Int = 1000
     send_thread_pool_queue_capacity: Int = 10000
     server_load_balancer_enable: bool = True

@@ -6,6 +6,7 @@ import re
 from typing import Annotated
 
 from understudy.broker.topics import QUEUE_LIMIT
+from understudy.format.receipts import ORDER_QUEUE
 from understudy.runtime.configuration import INT, LONG, Between, Form
 
 _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -38,6 +39,7 @@ def _no_hours(text: str) -> str | None:
 
 Positive = Annotated[int, Between(1, INT[1], f"a number above 0, at most {INT[1]}")]
 QueueCount = Annotated[int, Between(1, QUEUE_LIMIT, f"1 to {QUEUE_LIMIT} queues")]
+ReviveQueueCount = Annotated[int, Between(1, ORDER_QUEUE, f"1 to {ORDER_QUEUE} queues")]
 NotNegative = Annotated[int, Between(0, INT[1])]
 NotNegativeLong = Annotated[int, Between(0, LONG[1])]
 BrokerId = Annotated[int, Between(-1, LONG[1])]

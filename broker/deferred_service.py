@@ -93,6 +93,12 @@ class DeferredService:
             if known.rests and due_ms < self._wakes_at_ms:
                 self._wake.set()
 
+    def opened(self, queue: int) -> None:
+        """Take note of a *queue* that the source did not name when this began to run; it is looked at now."""
+        if queue not in self._queues:
+            self._queues[queue] = DeferredQueue()
+            self._wake.set()
+
     async def run(self) -> None:
         """Put what is due until cancelled; a put that is under way then gets :data:`GRACE_SECONDS` to end."""
         self._queues = {queue: DeferredQueue() for queue in self._source.queues()}

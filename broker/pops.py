@@ -98,7 +98,7 @@ class Pops:
         )
         self.queues = ReviveQueues(self._parts)
         self.revive = DeferredService(world.clock, self.queues, self._target(broker.session.rules))
-        self.queues.announce = self.revive.arrived
+        self.queues.announce, self.queues.opened = self.revive.arrived, self.revive.opened
         admission = PopAdmission(broker.catalog, broker.presence, self.serves)
         pops = PopParts(
             node=broker.node,
@@ -281,6 +281,7 @@ class Pops:
     async def recover(self) -> None:
         """Move offsets past what the log, or another replica, says was handed out; nothing may be meanwhile."""
         broker, name, found = self._broker, self._broker.identity.name, dict[GroupQueue, int]()
+        self.queues.find()
         for row in self.acting.rows() if broker.role.is_slave else ():
             note_handed_out(row.point, broker.offsets, name, found)
         async with Pace(broker.world) as pace:  # there may be hundreds of thousands

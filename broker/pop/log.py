@@ -12,6 +12,7 @@ from understudy.broker.pop.revive_log import AHEAD_MS, CheckPoint, Entry, messag
 from understudy.broker.timer.request import Door, TimerRefusedError
 from understudy.format import names
 from understudy.format.properties import parse_properties
+from understudy.format.receipts import ORDER_QUEUE
 from understudy.runtime.clock import Clock
 from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected, PutStatus
@@ -33,6 +34,7 @@ class ReviveLog:
         counts: what was written, read and brought back.
         end: byte of the log behind the newest check point, acknowledgement or copy that came back; offsets that say
             so must not be durable before it is. 0 before the first one.
+        queues: how many queues of the topic are read, and may be named by receipts: all that it has, see :meth:`know`.
         keep: takes what a slave must not write into its log: an entry, its queue, and when it is due there in wall
             milliseconds; raises ``PutRejected``.
     """
@@ -50,12 +52,12 @@ class ReviveLog:
         self.topic = names.REVIVE_TOPIC_PREFIX + identity.cluster
         self.counts = PopCounts()
         self.end = 0
+        self.queues = options.broker.revive_queue_num
         self.keep: Callable[[Entry, int, int], None]
 
-    @property
-    def queues(self) -> int:
-        """How many queues it has."""
-        return self._options.broker.revive_queue_num
+    def know(self, queues: int) -> None:
+        """Learn that the topic has *queues* queues, if that is more than was known."""
+        self.queues = min(max(self.queues, queues), ORDER_QUEUE)
 
     @property
     def belongs(self) -> int:
@@ -64,7 +66,7 @@ class ReviveLog:
 
     def next_queue(self) -> int:
         """Return the revive queue of the next pop."""
-        self._turn = (self._turn + 1) % self.queues
+        self._turn = (self._turn + 1) % self._options.broker.revive_queue_num
         return self._turn
 
     def message(self, entry: Entry, queue: int, deliver_ms: int) -> InnerMessage:
@@ -104,5 +106,6 @@ class ReviveLog:
             self.counts.wrote(entry, error.status.value)
             raise
         self.counts.wrote(entry, PutStatus.PUT_OK.value)
+        self.know(queue + 1)
         self.end = put.physical_offset + put.size_bytes
         return self.end

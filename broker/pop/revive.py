@@ -30,6 +30,7 @@ from understudy.broker.timer.lateness import ahead_ms, late_ones_wait, may_hold
 from understudy.broker.timer.request import TIMER_QUEUE
 from understudy.broker.timer.timer import Timer
 from understudy.format import names
+from understudy.format.receipts import ORDER_QUEUE
 from understudy.format.record import Record, RecordError, decode_records
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
@@ -93,6 +94,7 @@ class ReviveQueues:
 
     Attributes:
         announce: called with a queue and the wall time in milliseconds when it is to be looked at.
+        opened: called with a queue that there was not before.
         left_out: what an operator decided about check points, by revive queue and offset in it.
         returned: what came back already.
     """
@@ -111,6 +113,7 @@ class ReviveQueues:
         self.left_out = LeftOut()
         self.returned = Returned(parts.store)
         self.announce: Callable[[int, float], None] = lambda queue, due_ms: None
+        self.opened: Callable[[int], None] = lambda queue: None
 
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
@@ -126,6 +129,10 @@ class ReviveQueues:
             properties: its raw properties; ``None`` where the store was not asked for them.
         """
         if topic == self._log.topic:
+            if queue_id not in self._ends and queue_id < ORDER_QUEUE:
+                self._log.know(queue_id + 1)
+                self._ends[queue_id] = 0
+                self.opened(queue_id)
             self.announce(queue_id, store_ms + self._config.revive_interval)
 
     def kept(self, entry: Entry, queue: int) -> None:
@@ -141,9 +148,17 @@ class ReviveQueues:
         self._tried.clear()
         self.left_out.forget()
         self.returned.forget()
+        self.find()
         queues, parts = list(range(self._log.queues)), self._parts
         self._ends = {queue: parts.store.max_queue_offset(self._log.topic, queue) for queue in queues}
         return [*queues, ACTING]
+
+    def find(self) -> None:
+        """Learn of every queue that the topic has: with another ``reviveQueueNum``, here or at a slave, it had more."""
+        row, has = self._parts.catalog.topics.get(self._log.topic), self._parts.store.has_queue
+        there = [queue + 1 for queue in range(ORDER_QUEUE) if has(self._log.topic, queue)]
+        self._log.know(max(there, default=0))
+        self._log.know(0 if row is None else row.read_queue_nums)
 
     def handed_on(self, queue: int, ack: Ack) -> None:
         """Count an acknowledgement in *queue* that no log has, as if it had come there."""

@@ -183,3 +183,41 @@ async def test_what_came_home_is_always_in_the_durable_log_or_in_the_durable_tab
         table = json.loads(world.disk.read(config_path(broker.options.store, "actingPops.json")))
         assert (broker.store.flushed_offset > before) or table["points"]
         rig.nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("queue", [1, 5])
+async def test_what_comes_home_for_a_queue_that_only_the_slave_had_comes_back(
+    queue: int, autojump_clock: MockClock
+) -> None:
+    world = virtual_world()
+    async with open_virtual({"reviveQueueNum": "2"}, world) as rig:
+        prepare(rig, queues=1)
+        for body in (b"acknowledged", b"left"):
+            rig.send("T", body)
+        rig.broker.offsets.commit("g", "T", 0, 2)
+        # given a slave with more revive queues; when its master takes home what it handed out
+        points = [point_at(offset, world.clock.wall_ms(), 20_000) for offset in range(2)]
+        for point in points:
+            rig.broker.pops.acting.add(point, queue, 0, logged=False)
+        await world.clock.sleep(2)
+        assert rig.broker.pops.acting.empty
+        # then the receipts are good, and it comes back
+        receipt = Receipt(0, points[0].pop_ms, 20_000, queue, "0", "broker-a", 0, 0)
+        assert rig.ask(ACK, ack_header(receipt)).code == 0
+        assert await all_popped(rig, 60) == [b"left"]
+        rig.nursery.cancel_scope.cancel()
+
+
+async def test_what_waits_for_a_queue_comes_back_when_there_are_fewer_after_a_start(autojump_clock: MockClock) -> None:
+    world = virtual_world()
+    async with open_virtual({"reviveQueueNum": "3"}, world) as rig:
+        prepare(rig, queues=1)
+        rig.send("T", b"left")
+        rig.broker.pops.log._turn = 1  # as after other pops
+        ((_, receipt),) = receipts(rig.ask(POP, pop_header(invisibleTime="20000")))
+        assert receipt.revive_queue == 2
+        await world.clock.sleep(1)
+        rig.nursery.cancel_scope.cancel()
+    async with open_virtual({"reviveQueueNum": "1"}, world) as rig:
+        assert await all_popped(rig, 60) == [b"left"]
+        rig.nursery.cancel_scope.cancel()

@@ -153,7 +153,7 @@ def test_switched_on_authentication_is_never_silent() -> None:
         ("deleteWhen", "25", "hours from 00 to 23"),
         ("defaultTopicQueueNums", "0", "1 to 65535 queues"),
         ("defaultTopicQueueNums", "65536", "1 to 65535 queues"),
-        ("reviveQueueNum", "300000", "1 to 65535 queues"),
+        ("reviveQueueNum", "1000", "1 to 999 queues"),
         ("brokerId", "99999999999999999999", "a whole number"),
     ],
 )
