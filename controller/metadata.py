@@ -166,7 +166,7 @@ class Metadata:
             return Outcome(
                 ResponseCode.CONTROLLER_BROKER_ID_INVALID,
                 f"Broker-set: {name} belongs to cluster {group.cluster_name}; give the brokers of cluster "
-                f"{command.cluster_name} another brokerName",
+                f"{command.cluster_name[:100]} another brokerName",
             )
         known = group.replicas.get(broker_id)
         if known is not None and known.check_code == command.check_code:

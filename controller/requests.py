@@ -138,7 +138,7 @@ class ControllerRequests:
             # It would keep a dead broker of the other cluster alive.
             remark = (
                 f"Broker-set: {key.broker_name} belongs to cluster {group.cluster_name}; give the brokers of cluster "
-                f"{key.cluster_name} another brokerName"
+                f"{key.cluster_name[:100]} another brokerName"
             )
             raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
         if not self._registered(key.broker_name, broker_id):

@@ -28,6 +28,7 @@ from understudy.store.segments import numbered_files
 
 log = get_logger("store.consume_queues")
 
+MOST_BRIDGED = 1_000_000  # units of messages that are missing between some that are there: 20 MB
 #: Space taken ahead in one go, in units.
 _ALLOCATE_UNITS = 4096
 #: The same of a light queue: there may be tens of thousands of them, most with a few messages.
@@ -66,6 +67,7 @@ class ConsumeQueues:
         self.unsynced_folders: set[str] = set()
         self.on_changed: Callable[[ConsumeQueue, int], None] = lambda queue, offset: None
         self.on_deleted: Callable[[str], None] = lambda topic: None
+        self.log_min: Callable[[], int] = lambda: 0
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self.by_key.values())
@@ -362,17 +364,16 @@ class ConsumeQueues:
         UNIT.pack_into(queue.view, (offset - queue.view_from) * UNIT_BYTES, physical, size, code)
 
     def _bridge_gap(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> None:
-        per_file = queue.file_size // UNIT_BYTES
-        if queue.starts and offset - queue.next_offset < per_file:
-            log.warning(
-                "messages are missing in a queue; their units point to the message after them",
-                topic=queue.topic,
-                queue=queue.queue_id,
-                first=queue.next_offset,
-                after=offset,
-            )
-            for missing in range(queue.next_offset, offset):
-                self._write(queue, missing, physical, size, code)
+        missing, live = offset - queue.next_offset, self._ends_after(queue, self.log_min() - 1)
+        if queue.starts and (missing < queue.file_size // UNIT_BYTES or (live and missing <= MOST_BRIDGED)):
+            told = {"topic": queue.topic, "queue": queue.queue_id, "first": queue.next_offset, "after": offset}
+            log.warning("messages are missing in a queue; their units point to the message after them", **told)
+            unit, at = UNIT.pack(physical, size, code), queue.next_offset
+            while at < offset:
+                self._write(queue, at, physical, size, code)
+                begin, end = queue.view_from, min(offset, queue.view_to)
+                queue.view[(at - begin) * UNIT_BYTES : (end - begin) * UNIT_BYTES] = unit * (end - at)
+                at = end
             return
         for start in list(queue.starts):
             self._delete_file(queue, start)

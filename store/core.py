@@ -76,6 +76,7 @@ class StoreCore:
             self.queue_files,
             self.discarded,
         )
+        self.consume_queues.log_min = lambda: self.segments.min_offset
         self.batch_queues = BatchQueues(
             disk,
             os.path.join(folder, "batchconsumequeue"),

@@ -59,8 +59,10 @@ def test_a_new_topic_survives_an_immediate_failover(how: str) -> None:
             else:
                 header = {"a": "writers", "b": NEW, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "0", "h": "0"}
                 assert (await ring.ask(master, RequestCode.SEND_MESSAGE_V2, header, b"first")).code == 0
-            wanted = master.topics.rows[NEW]
-            # when its master dies at once
+            wanted, names = master.topics.rows[NEW], ring.cluster.host("n1").name_server
+            # when its master dies at once, its word to the name servers having left it
+            assert names is not None
+            await until(lambda: NEW in names.table.topics.names(), 1, 0.0001)
             await ring.cluster.kill("c1")
             await until(lambda: "schedule" in slave.services.running(), 5)
             await until(lambda: slave.topics.get(NEW) is not None, 2)

@@ -54,7 +54,7 @@ def test_a_command_that_fails_in_the_middle_changes_nothing(monkeypatch: pytest.
     metadata.apply(1, 0, 1, APPLIED)
     before = metadata.snapshot()
 
-    def breaks(command: AlterSyncStateSet) -> None:
+    def breaks(command: AlterSyncStateSet, features: int) -> None:
         metadata.groups["a"].sync_state_set.append(7)
         metadata.groups["a"].replicas[1].address = "elsewhere"
         raise TypeError("unforeseen")

@@ -23,7 +23,7 @@ from compaction_rig import (
     read,
     run,
 )
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from store_fixtures import HOST, disk_of, put, records_of, simulated_world
 
@@ -187,6 +187,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.lists(st.tuples(st.integers(0, 150), STEPS), min_size=3, max_size=3))
+@example(1, [(43, ["k0", "k0000000000", "f", "k0", "f", "k000000", f"k{16 * '0'}"]), (0, []), (0, [])])  # a file's gap
 def test_no_loss_of_power_costs_a_key(seed: int, ended: list[tuple[int, list[str]]]) -> None:
     lives = Lives(seed)
     disk = disk_of(lives.world)
