@@ -27,7 +27,8 @@ class SetQuestion:
         changed: Callable[[], None],
     ) -> None:
         self._keeper = keeper
-        self._flush = flush if members == {keeper.state.own_id} else None
+        alone = {keeper.state.own_id}
+        self._flush = flush if members == alone != keeper.state.accepted else None
         self._changed = changed
         self._asked = keeper.asking(members, set_epoch)
 
