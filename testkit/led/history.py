@@ -54,9 +54,11 @@ SETTLE_SECONDS = 40
 NEXT_SECONDS = 4.0
 """By then a master that was lost has a successor, or nobody may become it."""
 LONG_CUTS_FROM = 1000
-"""Histories of seeds from here on have cuts that outlast whatever waits for a while; those before stay as they were
-when mutations were assigned to their seeds."""
+"""Histories of seeds from here on have cuts that outlast whatever waits for a while, and some have slow disks; those
+before stay as they were when mutations were assigned to their seeds."""
 LONG_CUT_SECONDS = (10.0, 18.0)
+SLOW_SYNC_SECONDS = 0.05
+"""What each sync takes in every fourth of those histories; it has what was written before it began."""
 IMPATIENT_MS = 500
 """How long one of the senders waits: it sends again to a master that stands still, also when another one is elected."""
 
@@ -272,6 +274,10 @@ async def led_history(source: random.Random, seed: int, seconds: float) -> LedRe
     result = LedResult(seed)
     own_keys = LEARNER if seed % 2 else {}
     async with led_group(source, dict(KEYS[seed % len(KEYS)]), own_keys) as group, trio.open_nursery() as nursery:
+        if seed >= LONG_CUTS_FROM and seed % 4 == 0:
+            for each in BROKERS:
+                disk = group.cluster.host(each).disk
+                disk.sync_seconds, disk.effect_first = SLOW_SYNC_SECONDS, True
         judge = Judge(group, result)
         try:
             await group.create_topic(await group.ready(3))
