@@ -221,8 +221,8 @@ ALLOWED = (
     ),
     Allowance(
         "signed off",
-        "something has signed the master off, and it delivers until its next look at its group",
-        ("sign-off",),
+        "something has signed the master off, or its connections break: it delivers until its next look at its group",
+        ("sign-off", "reset"),
         Home.MASTER,
         before=SYNC_SECONDS,
         after=2 * NOTICE_SECONDS,

@@ -28,6 +28,7 @@ from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.met_faults import Met
 
 TOPIC, READERS, WRITERS = "halves", "half-readers", "half-writers"
+CHECK_SECONDS = 3.0
 BROKER_KEYS = {"transactionCheckInterval": "3000", "transactionTimeOut": "3000", "transactionCheckMax": "1000"}
 _SENDERS = 2
 _DRAIN_SECONDS = 90.0
@@ -143,12 +144,15 @@ class HalfTraffic:
     def repeats(
         self, met_by: Callable[[str | None], tuple[Met, ...]], hosts: Callable[[str | None], frozenset[str]]
     ) -> list[Repeat]:
-        """Return what was committed more than once: due when it was decided, or when it came first."""
+        """Return what was committed more than once: due when it was decided, when it came, or a round of checks before.
+
+        In each round a half message that nobody decides is put back at the end of its queue, by whoever asks.
+        """
         found = []
         for key in self._again():
             times = tuple(seconds for seconds, _ in self.came[key])
             met, members = met_by(self.stored.get(key)), hosts(self.stored.get(key))
-            dues = (self.sent_at.get(key, times[0]), times[0], *times[1:])
+            dues = (self.sent_at.get(key, times[0]), *times, *(each - CHECK_SECONDS for each in times))
             found.append(explained([Repeat(key, True, due, times[:2], met, members) for due in dues]))
         return found
 
