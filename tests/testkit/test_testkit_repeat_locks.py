@@ -329,12 +329,12 @@ def test_what_had_long_been_flushed_is_no_other_copy_after_a_loss_of_power(lost:
     assert (dict(counts), bool(violations)) == ({"sudden death": 2} if allowed else {}, not allowed)
 
 
-SIGNED_OFF = Met("sign-off", Home.MASTER, 100.0, 101.0, host="c1")
-
-
+@pytest.mark.parametrize("kind", ["sign-off", "reset"])
 @pytest.mark.parametrize(("due", "allowed"), [(98.9, False), (99.1, True), (101.9, True), (102.1, False)])
-def test_a_master_that_was_signed_off_delivers_until_it_looks_at_its_group(due: float, allowed: bool) -> None:
-    counts, violations = judge([repeat(due, SIGNED_OFF)])
+def test_a_master_that_was_signed_off_delivers_until_it_looks_at_its_group(
+    due: float, allowed: bool, kind: str
+) -> None:
+    counts, violations = judge([repeat(due, Met(kind, Home.MASTER, 100.0, 101.0, host="c1"))])
     assert (dict(counts), bool(violations)) == ({"signed off": 1} if allowed else {}, not allowed)
 
 
