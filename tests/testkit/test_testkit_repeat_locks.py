@@ -344,7 +344,7 @@ def test_a_master_that_was_signed_off_delivers_until_it_looks_at_its_group(
         (DEAD, 99.5),
         (MUTE, 99.5),
         (Met("cut-off-servers", Home.MASTER, 100.0, 120.0), 110.0),
-        (SIGNED_OFF, 99.5),
+        (Met("sign-off", Home.MASTER, 100.0, 101.0, host="c1"), 99.5),
     ],
 )
 def test_no_row_of_a_lost_master_explains_what_the_slave_had_in_its_log(met: Met, due: float) -> None:
