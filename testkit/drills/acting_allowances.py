@@ -31,6 +31,9 @@ from understudy.testkit.drills.met_faults import (
 )
 from understudy.testkit.history import Violation
 
+ROUND_TRIP_SECONDS = 0.1
+"""Longest time until a name server has answered who asks it at once."""
+
 
 @attrs.frozen
 class Allowance:
@@ -221,11 +224,20 @@ ALLOWED = (
     ),
     Allowance(
         "signed off",
-        "something has signed the master off, or its connections break: it delivers until its next look at its group",
-        ("sign-off", "reset"),
+        "something has signed the master off, and it delivers until its next look at its group",
+        ("sign-off",),
         Home.MASTER,
         before=SYNC_SECONDS,
         after=2 * NOTICE_SECONDS,
+        unknown=True,
+    ),
+    Allowance(
+        "dropped",
+        "the connections of a living master break, name servers drop it, and it delivers until they have answered it",
+        ("reset",),
+        Home.MASTER,
+        before=0.0,
+        after=ROUND_TRIP_SECONDS,
         unknown=True,
     ),
     Allowance(

@@ -329,13 +329,19 @@ def test_what_had_long_been_flushed_is_no_other_copy_after_a_loss_of_power(lost:
     assert (dict(counts), bool(violations)) == ({"sudden death": 2} if allowed else {}, not allowed)
 
 
-@pytest.mark.parametrize("kind", ["sign-off", "reset"])
+SIGNED_OFF = Met("sign-off", Home.MASTER, 100.0, 101.0, host="c1")
+
+
 @pytest.mark.parametrize(("due", "allowed"), [(98.9, False), (99.1, True), (101.9, True), (102.1, False)])
-def test_a_master_that_was_signed_off_delivers_until_it_looks_at_its_group(
-    due: float, allowed: bool, kind: str
-) -> None:
-    counts, violations = judge([repeat(due, Met(kind, Home.MASTER, 100.0, 101.0, host="c1"))])
+def test_a_master_that_was_signed_off_delivers_until_it_looks_at_its_group(due: float, allowed: bool) -> None:
+    counts, violations = judge([repeat(due, SIGNED_OFF)])
     assert (dict(counts), bool(violations)) == ({"signed off": 1} if allowed else {}, not allowed)
+
+
+@pytest.mark.parametrize(("due", "allowed"), [(99.9, False), (100.05, True), (100.2, False)])
+def test_a_master_whose_connections_break_delivers_until_it_is_answered(due: float, allowed: bool) -> None:
+    counts, violations = judge([repeat(due, Met("reset", Home.MASTER, 100.0, 101.0, host="c1"))])
+    assert (dict(counts), bool(violations)) == ({"dropped": 1} if allowed else {}, not allowed)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +350,7 @@ def test_a_master_that_was_signed_off_delivers_until_it_looks_at_its_group(
         (DEAD, 99.5),
         (MUTE, 99.5),
         (Met("cut-off-servers", Home.MASTER, 100.0, 120.0), 110.0),
-        (Met("sign-off", Home.MASTER, 100.0, 101.0, host="c1"), 99.5),
+        (SIGNED_OFF, 99.5),
     ],
 )
 def test_no_row_of_a_lost_master_explains_what_the_slave_had_in_its_log(met: Met, due: float) -> None:
