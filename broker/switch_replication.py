@@ -225,6 +225,8 @@ class SwitchReplication(Replication):
         """See :meth:`understudy.broker.replication.Replication.withhold`."""
         self._hole_withheld = hole
         self._withhold()
+        if self.master is not None and not hole:
+            self._hold_off(False)
 
     def _withhold(self) -> None:
         if self.master is not None:
