@@ -102,7 +102,7 @@ class Replication:
         self.master_address: str | None = None
         self.alive = options.store.total_replicas
         self.initial_offset = 0
-        self._holds_off = False
+        self._holds_off = self._hole_withheld = False
         self._announced_at = float("-inf")
         self._successor: int | None = None  # what was announced is no master, but this slave
         self.master_changed: list[Callable[[], None]] = []
@@ -183,10 +183,14 @@ class Replication:
 
         A master that comes back may get what it lost from a slave. What stands there until then must not reach others.
         """
+        self._hole_withheld = hole
+        self._withhold()
+        if self.master is not None and not hole:
+            self._hold_off(False)
+
+    def _withhold(self) -> None:
         if self.master is not None and self._store is not None:
-            self.master.withhold(self._store.hole if hole else None)
-            if not hole:
-                self._hold_off(False)
+            self.master.withhold(self._store.hole if self._hole_withheld else None)
 
     def take_nothing_yet(self) -> None:
         """Take no messages of our own until slaves may have everything, if the log has a hole.
@@ -231,6 +235,7 @@ class Replication:
     def end(self) -> None:
         """Close the side of a role whose session has ended; what is known of a master goes with it."""
         self.master = self.slave = None
+        self._hole_withheld = False
         self.master_address = None
         self._announced_at = float("-inf")
 

@@ -61,7 +61,6 @@ class SwitchReplication(Replication):
         self._appointed: tuple[frozenset[int], int, Moment] = (frozenset(), 0, NEVER)
         self._unconfirmed: int | None = None
         self._epoch_begins: int | None = None
-        self._hole_withheld = False
         self.own_id = 0
         self.commanded: str | None = None
         self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
@@ -122,7 +121,7 @@ class SwitchReplication(Replication):
     def end(self) -> None:
         """Close the side of a role whose session has ended."""
         super().end()
-        self._keeper, self._hole_withheld = None, False
+        self._keeper = None
 
     def _make_master(self, log_to_give: ReplicatedLog) -> HaMaster:
         store = self._log
@@ -221,13 +220,6 @@ class SwitchReplication(Replication):
             self._epoch_begins = None
             self._withhold()
 
-    def withhold(self, *, hole: bool) -> None:
-        """See :meth:`understudy.broker.replication.Replication.withhold`."""
-        self._hole_withheld = hole
-        self._withhold()
-        if self.master is not None and not hole:
-            self._hold_off(False)
-
     def _withhold(self) -> None:
         if self.master is not None:
             starts = (self._log.hole if self._hole_withheld else None, self._epoch_begins)
@@ -239,14 +231,7 @@ class SwitchReplication(Replication):
         return self._switch.trust_s
 
     def appoint(self, epoch: int, members: frozenset[int], set_epoch: int, proven_at: Moment) -> None:
-        """Know, before the role of a master begins, what the controllers said of it.
-
-        Args:
-            epoch: of the role.
-            members: the set.
-            set_epoch: counts its changes.
-            proven_at: when they were asked.
-        """
+        """See :meth:`understudy.broker.led.replication.LedReplication.appoint`."""
         self._appointed, self._unconfirmed = (members, set_epoch, proven_at), epoch
 
     def confirmed(self, epoch: int) -> None:
