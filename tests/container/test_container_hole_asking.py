@@ -9,7 +9,7 @@ import pytest
 import trio
 from container_ring import records, run, send_raw
 from test_container_live_holes import NOBODY_ACTS
-from test_container_master_holes import FILE_BYTES, TOPIC, content, open_filled_pair
+from test_container_master_holes import FILE_BYTES, TOPIC, content, lose_for_all, open_filled_pair
 
 from understudy.broker.broker import Broker
 from understudy.broker.history_keeper import HistoryKeeper
@@ -21,6 +21,18 @@ from understudy.remoting.client import open_client
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.errors import RemotingError
 from understudy.testkit.waiting import until
+
+
+def give_slowly(monkeypatch: pytest.MonkeyPatch, seconds: float, most_bytes: int) -> None:
+    """Have slaves give their logs in parts of *most_bytes*, each after so many *seconds*."""
+    read = holes.read_log
+
+    async def slow(broker: Broker, member: Member, offset: int) -> Any:
+        await trio.sleep(seconds)
+        part, end, header = await read(broker, member, offset)
+        return part[:most_bytes], end, header
+
+    monkeypatch.setattr(holes, "read_log", slow)
 
 
 def test_a_slave_is_told_of_what_came_back_though_other_messages_are_still_missing() -> None:
@@ -101,14 +113,7 @@ def test_who_knocks_at_the_replication_port_does_not_make_it_read_logs(monkeypat
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source, **NOBODY_ACTS) as pair:
             # given a message that nobody has any more
-            await pair.cluster.kill("c2")
-            await pair.lose([pair.starts[1] + 2_000])
-            await pair.cluster.restart("c1")
-            await pair.online()
-            pair.cluster.host("c2").disk.wipe()
-            await pair.cluster.restart("c2")
-            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 30)
-            await trio.sleep(60)
+            await lose_for_all(pair)
             # when somebody looks each second whether the port is open
             monkeypatch.setattr(holes, "read_log", count)
             host, port = pair.master.identity.ha_address.split(":")
@@ -132,18 +137,11 @@ def test_who_knocks_at_the_replication_port_does_not_make_it_read_logs(monkeypat
 
 
 def test_slaves_do_not_wait_for_one_that_gives_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = holes.read_log
-
-    async def slow(broker: Broker, member: Member, offset: int) -> Any:
-        await trio.sleep(2.5)
-        part, end, header = await read(broker, member, offset)
-        return part[:16_000], end, header
-
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source, **NOBODY_ACTS) as pair:
             # given a master that has lost a message, whose slave takes a minute to give it
             await pair.lose([pair.starts[1] + 2_000])
-            monkeypatch.setattr(holes, "read_log", slow)
+            give_slowly(monkeypatch, 2.5, 16_000)
             await pair.cluster.restart("c1")
             await pair.online()
             began = trio.current_time()
@@ -164,19 +162,12 @@ def test_slaves_do_not_wait_for_one_that_gives_slowly(monkeypatch: pytest.Monkey
 def test_a_slave_that_gives_slowly_does_not_hide_the_master_for_longer_than_it_may(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read = holes.read_log
-
-    async def slow(broker: Broker, member: Member, offset: int) -> Any:
-        await trio.sleep(2)
-        part, end, header = await read(broker, member, offset)
-        return part[:4_000], end, header
-
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source, preOnlineMaxWaitMillis="5000") as pair:
             whole = content(pair.master)
             # given a slave that takes minutes to give a lost message
             await pair.lose([pair.starts[1] + 2_000])
-            monkeypatch.setattr(holes, "read_log", slow)
+            give_slowly(monkeypatch, 2, 4_000)
             # when the master comes back
             began = trio.current_time()
             await pair.cluster.restart("c1")

@@ -97,6 +97,18 @@ async def open_filled_pair(source: random.Random, **extra: str) -> AsyncIterator
             yield pair
 
 
+async def lose_for_all(pair: Pair) -> None:
+    """Have a message lost for good: its master loses it with its power, and its slave has a new disk."""
+    await pair.cluster.kill("c2")
+    await pair.lose([pair.starts[1] + 2_000])
+    await pair.cluster.restart("c1")
+    await pair.online()
+    pair.cluster.host("c2").disk.wipe()
+    await pair.cluster.restart("c2")
+    await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 30)
+    await trio.sleep(60)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_master_with_holes_gets_every_message_back_from_its_slave(seed: int) -> None:
     async def scenario(source: random.Random) -> None:
