@@ -72,6 +72,36 @@ class _QueueFiles:
             end -= 1
         return end
 
+    def last_life(self, end: int, matches: Matches) -> int:
+        """Return the end without units of former lives, which are behind the newer ones but point before them.
+
+        The reference leaves a file of a deleted queue in place while something reads or flushes it, and the queue that
+        is made again writes over its beginning only.
+
+        Args:
+            end: queue offset behind the last unit, which points to a message of the queue.
+            matches: says whether a unit points to a record that is there.
+        """
+        bottom = self._queue.starts[0] // UNIT_BYTES if self._queue.starts else 0
+        while end > bottom:
+            last = self.unit(end - 1)
+            if last is None or last[1] == FILLER_SIZE:
+                break
+            low, high = bottom, end
+            while low < high:
+                middle = (low + high) // 2
+                unit = self.unit(middle)
+                if unit is not None and unit[1] > 0 and (unit[1] == FILLER_SIZE or unit[0] > last[0]):
+                    low = middle + 1
+                else:
+                    high = middle
+            newer = self.unit(low - 1) if low > bottom else None
+            # A unit that is wrong may point anywhere.
+            if newer is None or newer[1] == FILLER_SIZE or not matches(self._queue, *newer):
+                break
+            end = low
+        return end
+
 
 def recover_below(disk: Disk, queue: ConsumeQueue, limit: int, matches: Matches) -> list[int]:
     """Set the offsets of *queue* to what its files hold of the log before *limit*.
@@ -115,7 +145,9 @@ def recover_all(disk: Disk, queue: ConsumeQueue, matches: Matches) -> list[int]:
             used = len(raw.rstrip(b"\0"))
             if used:
                 end = start // UNIT_BYTES + -(-used // UNIT_BYTES)
-        queue.next_offset = queue.max_offset = end = files.back_to_match(end, matches)
+        end = files.back_to_match(end, matches)
+        end = files.last_life(end, matches)
+        queue.next_offset = queue.max_offset = end
         lost = files.heads_lost(end)
         for start in walked:
             count = min(end - start // UNIT_BYTES, queue.file_size // UNIT_BYTES)

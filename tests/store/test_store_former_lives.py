@@ -62,6 +62,36 @@ async def test_a_start_that_walks_the_log_enters_the_last_life_only(
         assert put(store, TOPIC, b"next").queue_offset == len(NEW)
 
 
+@pytest.mark.parametrize("old", [10, 30, 130], ids=["one file", "two files", "seven files"])
+async def test_a_file_of_a_deleted_queue_that_the_reference_left_adds_nothing(old: int, autojump_clock: object) -> None:
+    world = simulated_world()
+    disk = disk_of(world)
+    folder = f"/store/consumequeue/{TOPIC}/0"
+    async with running_store(world) as store:
+        for number in range(old):
+            put(store, TOPIC, b"old %d" % number)
+        await store.flush()
+        files = {name: disk.read(f"{folder}/{name}") for name in sorted(disk.listdir(folder))}
+        store.delete_topic(TOPIC)
+        for body in NEW:
+            put(store, TOPIC, body)
+    # given a queue that was made again over files of its former life
+    for name, former in files.items():
+        path = f"{folder}/{name}"
+        new = disk.read(path).rstrip(b"\0") if disk.exists(path) else b""
+        file = disk.open(path)
+        file.write_at(0, new + former[len(new) :])
+        file.close()
+    lose_what_only_we_write(world)
+    for _ in range(2):
+        async with running_store(world) as store:
+            # then the queue has its new messages only, also when the process ends and starts again
+            assert queue_bodies(store) == {(TOPIC, 0): NEW}
+            assert store.max_queue_offset(TOPIC, 0) == len(NEW)
+    async with running_store(world) as store:
+        assert put(store, TOPIC, b"next").queue_offset == len(NEW)
+
+
 async def test_a_replica_started_again_has_what_its_master_has(autojump_clock: object) -> None:
     chance = random.Random(3)
     slave_world = simulated_world(2)
