@@ -136,10 +136,16 @@ class LedGroup:
         assert name is not None
         return name
 
+    def host_of(self, broker_id: int) -> str:
+        """The host of a replica that the active controller knows, by its persistent id."""
+        facts = self.facts()
+        assert facts is not None
+        return self._host_of(facts.replicas[broker_id].address)
+
     def members(self) -> list[str]:
         """The hosts of the sync-state set, as the active controller has it."""
         facts = self.facts()
-        return [] if facts is None else [self._host_of(facts.replicas[each].address) for each in facts.sync_state_set]
+        return [] if facts is None else [self.host_of(each) for each in facts.sync_state_set]
 
     def _host_of(self, address: str) -> str:
         return next(name for name in BROKERS if address == f"{self.cluster.address(name)}:{PORT}")
