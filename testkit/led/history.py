@@ -1,7 +1,7 @@
 """Random histories of a group of led brokers: production brokers, stores, replication and controllers under faults.
 
 One seed is one history: producers send to whoever says to be master, and repeat nothing; hosts are killed, lose power,
-are frozen, cut off from each other or from the controllers. These are violations:
+are frozen, cut off from each other or from the controllers, and their disks fail. These are violations:
 
 * an acknowledged message that is not in the log at the end, where all of the sync-state set must have it
 * a message that could be read at a queue offset at which another one is read later, here or elsewhere, likewise
@@ -9,6 +9,7 @@ are frozen, cut off from each other or from the controllers. These are violation
 * two brokers that acknowledge in one epoch, or one that acknowledges although another one is master
 * a learner in the set of another master
 * an epoch that goes back
+* a master that stays although its disk has failed and others can lead
 * a group that has no master, or brokers whose logs differ, half a minute after the last fault
 """
 
