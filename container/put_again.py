@@ -26,7 +26,6 @@ from understudy.format.record import (
     Record,
     RecordError,
     decode_record,
-    decode_records,
 )
 from understudy.runtime.log import get_logger
 from understudy.store.status import PutRejected
@@ -131,7 +130,8 @@ class CameBack:
             record = decode_record(data)
         except RecordError:
             return
-        if self._has_place(record) and not self._is_there(record):
+        place = record.topic, record.queue_id, record.queue_offset
+        if self._has_place(record) and not self._broker.store.is_in_place(*place, record.physical_offset):
             self._waiting.append(record)
 
     def _has_place(self, record: Record) -> bool:
@@ -152,9 +152,3 @@ class CameBack:
             or light_queues.NAMES in record.properties_text.encode()
             or record.queue_offset < store.min_queue_offset(record.topic, record.queue_id)
         )
-
-    def _is_there(self, record: Record) -> bool:
-        """Whether it is what readers find at its queue offset, or nobody can say yet."""
-        found = self._broker.store.get(record.topic, record.queue_id, record.queue_offset, 1, 1)
-        there = [each for part in found.parts for each in decode_records(part, check_crc=False)]
-        return not there or there[0].physical_offset == record.physical_offset

@@ -244,8 +244,9 @@ class Dispatcher:
         core = self._core
         if core.consume_queues.put(queue, offset, head.physical_offset, head.size_bytes, code):
             core.forget_held(queue, offset)
-        end = head.physical_offset + head.size_bytes
-        core.hold_or_show(end, queue, offset + 1, code, head.store_ms, head.properties)
+        if offset < queue.next_offset:  # else it has no place
+            end = head.physical_offset + head.size_bytes
+            core.hold_or_show(end, queue, offset + 1, code, head.store_ms, head.properties)
 
     def _was_deleted(self, topic: bytes, head: RecordHead) -> bool:
         """Whether a record was deleted with *topic*."""

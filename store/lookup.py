@@ -70,6 +70,14 @@ class Lookup:
         unit = self._core.consume_queues.unit(queue, offset)
         return None if unit is None or unit[1] == FILLER_SIZE else (unit[0], unit[1])
 
+    def is_in_place(self, topic: str, queue_id: int, offset: int, physical_offset: int) -> bool:
+        """Whether a queue has, at queue offset *offset*, the record at *physical_offset*, though it may not be seen yet."""
+        queue = self._core.consume_queues.by_key.get((topic, queue_id))
+        if queue is None or not 0 <= offset < queue.next_offset:
+            return False
+        unit = self._core.consume_queues.unit(queue, offset)
+        return unit is not None and unit[0] == physical_offset and unit[1] not in (0, FILLER_SIZE)
+
     def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
         """Return the store time in milliseconds of a message of a queue; -1 when there is none."""
         extent = self.record_extent(topic, queue_id, offset)

@@ -128,7 +128,7 @@ class MessageStore:
         lookup = self._lookup
         self.read, self.record_before = lookup.read, lookup.record_before
         self.min_queue_offset, self.max_queue_offset = lookup.min_queue_offset, lookup.max_queue_offset
-        self.written_queue_offset = lookup.written_queue_offset
+        self.written_queue_offset, self.is_in_place = lookup.written_queue_offset, lookup.is_in_place
         self.offset_by_time, self.queue_offset_at = lookup.offset_by_time, lookup.queue_offset_at
         self.store_time_of, self.earliest_store_time = lookup.store_time_of, lookup.earliest_store_time
         self.compacted_copies, self.compaction_logs = core.compacted.copies_at, core.compacted.logs

@@ -68,7 +68,7 @@ def gap_around(core: StoreCore, queue: ConsumeQueue, offset: int) -> Gap | None:
         unit = core.consume_queues.unit(queue, number)
         return unit is not None and not unit[1]
 
-    if not is_lost(offset):
+    if offset >= queue.next_offset or not is_lost(offset):
         return None
     bottom = queue.starts[0] // UNIT_BYTES
     first, after = offset, offset + 1

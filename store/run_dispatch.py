@@ -165,4 +165,9 @@ class RunDispatcher:
                 if queues.put(queue, offset, *run.values[number : number + 3]):
                     self._core.forget_held(queue, offset)
         starts, codes = run.values[::3], run.values[2::3]
+        count = queue.next_offset - run.first
+        if count < len(codes):  # those after have no place: what stands before them is newer
+            if count <= 0:
+                return
+            run.end, starts, codes = starts[count], starts[:count], codes[:count]
         self._core.show_run(queue, run.first, starts, run.end, codes, run.store_ms)

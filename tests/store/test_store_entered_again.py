@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from store_fixtures import HOST, CountingDisk, put, simulated_world, small_config
+from store_fixtures import HOST, CountingDisk, disk_of, put, simulated_world, small_config
 from test_store_batch_queues import LIVING, TOPIC, read
 from test_store_holes import Broken, content, lose_at
 
@@ -165,3 +165,31 @@ def test_an_index_is_cut_in_small_steps() -> None:
     for number, hashed in [*((number, number * 7919 & 0x7FFFFFFF) for number in range(200)), (200, 1)]:
         assert number * 100 in run_steps(index.offsets(hashed, 100, 0, 1 << 60))
     assert run_steps(index.offsets(201 * 7919, 100, 0, 1 << 60)) == []
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_what_has_no_place_in_its_queue_is_not_shown_there(hidden: bool, autojump_clock: object) -> None:
+    world = simulated_world()
+    async with opened(world) as store:
+        put(store, "Orders", b"first" * 60)
+        lost = [put(store, "Orders", b"lost %d" % number * 60, 1) for number in range(4)]
+        put(store, "Orders", b"kept" * 60)
+        whole = content(store)
+    # given the end of a queue that is lost, and a message that has got the place of the first lost one
+    first, after = lost[0].physical_offset, lost[-1].physical_offset + 300
+    disk_of(world).damage(f"/store/commitlog/{0:020d}", lambda data: data[:first] + bytes(after - first) + data[after:])
+    disk_of(world).remove("/store/recovery.mark")
+    async with opened(world) as store:
+        if hidden:
+            store.set_confirmed(store.max_physical_offset)
+        new = put(store, "Orders", b"new", 1)
+        assert new.queue_offset == 0
+        # when what is lost comes back
+        work = store.repair(first)
+        await work.write(first, whole[first:])
+        await work.finish(len(whole))
+        # then readers do not wait at the place of any, and who has its place is known though nobody may see it
+        assert store.written_queue_offset("Orders", 1) == 1
+        assert store.max_queue_offset("Orders", 1) == int(not hidden)
+        assert store.is_in_place("Orders", 1, 0, new.physical_offset)
+        assert not any(store.is_in_place("Orders", 1, each.queue_offset, each.physical_offset) for each in lost)
