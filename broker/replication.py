@@ -301,10 +301,14 @@ class Replication:
 
     @property
     def messages_missing(self) -> bool:
-        """Whether the log has a hole, and a slave's master has not said that it has nothing there either."""
+        """Whether the log has a hole, and a slave's master has not said that it has nothing there either.
+
+        Or what came back into the log of a master may not be in its queues yet.
+        """
         if self.slave is not None:
             return self.slave.messages_missing
-        return self._holds_off or (self._store is not None and self._store.hole is not None)
+        store = self._store
+        return self._holds_off or (store is not None and (store.hole is not None or bool(store.came_back)))
 
     def continued_since(self, moment: float) -> bool:
         """Return whether the master's log was seen to continue this slave's after *moment* (monotonic seconds)."""

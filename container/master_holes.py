@@ -27,7 +27,7 @@ from understudy.broker.replication import Replication
 from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.holes import fill, read_log
-from understudy.container.put_again import CameBack
+from understudy.container.put_again import put_again
 from understudy.ha.continuity import MismatchError
 from understudy.ha.healing import PROBE_BYTES
 from understudy.remoting.errors import RemotingError
@@ -132,7 +132,6 @@ class MasterHoles:
         self._clock = broker.world.clock
         self._told: dict[Member, str] = {}
         self._fruitless: dict[Member, Fruitless] = {}
-        self._came = CameBack(broker)
         self._withheld = True
         self._began = -math.inf
 
@@ -145,16 +144,16 @@ class MasterHoles:
                 nursery.cancel_scope.cancel()
         finally:
             self._give()
-            await self._came.put()
+            await put_again(self._broker)
 
     async def _ask_until_whole(self) -> None:
         newcomers, handled, pause = Newcomers(self._broker.replication), 0, LOOK_SECONDS
         began = self._began = self._clock.monotonic()
         with newcomers.watched():
-            while self._broker.store.hole is not None:
+            while self._broker.store.hole is not None or self._broker.store.came_back:
                 answered = await self._ask_those_due()
                 if not self._withheld:
-                    await self._came.put()
+                    await put_again(self._broker)
                 if answered >= newcomers.count and self._clock.monotonic() - began >= SETTLE_SECONDS:
                     self._give()  # none is left who may have what is missing
                 with self._clock.move_on_after(SETTLE_SECONDS if self._withheld else self._wait(pause)) as waiting:
@@ -217,7 +216,7 @@ class MasterHoles:
             why_not = "so much follows that no message could be taken for long: it is asked at the next start, or never"
         else:
             try:
-                why_not = await fill(self._broker, member, hole, end, until, self._came)
+                why_not = await fill(self._broker, member, hole, end, until)
             except (RemotingError, RefusedError, MismatchError, ValueError, OSError) as error:
                 why_not, answered = str(error), not isinstance(error, RemotingError)
         self._note(member, hole, fruitless=answered and bool(why_not))

@@ -251,6 +251,7 @@ class RoleServices:
     async def _go_online(self) -> None:
         from understudy.container.preonline.late import LateTakeOver
         from understudy.container.preonline.service import PreOnline
+        from understudy.container.put_again import put_again
 
         self._late = None
         self._broker.replication.withhold(hole=True)
@@ -263,7 +264,7 @@ class RoleServices:
             self._broker.replication.withhold(hole=False)
         await self._go_on()
         if not self._broker.role.is_slave:
-            await returning.came.put()
+            await put_again(self._broker)
         if returning.state.finished or returning.state.outdated:  # whoever did not answer is not asked for ever
             self._broker.slave_sync.current = True
         if returning.state.given_up:

@@ -7,11 +7,18 @@ the holes after it, but they go with it when retention deletes the file, and tho
 back is entered into queues and index again, a line ``again`` says from where on: a start in the middle of that enters
 everything from there on. A line ``copied`` names the first void record of a file that came from a master, which lacked
 what was there and may get it back. It is noted before a mark says that the log reaches behind it; without a mark a
-start finds it by itself. The reference has no such file: it cuts its log at the first damage.
+start finds it by itself.
+
+What is about to come back to a master has a line ``back FIRST AFTER``, from before it is written until it is entered,
+and then a line ``entered FIRST AFTER``, until it is known that all of it has a place in its queues: others may have got
+the queue offsets of lost messages, and whoever dies in between must not forget them.
+
+The reference has no such file: it cuts its log at the first damage.
 """
 
 from __future__ import annotations
 
+import math
 import os.path
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -25,8 +32,12 @@ from understudy.runtime.log import get_logger
 log = get_logger("store.holes")
 
 FILE_NAME = "recovery.hole"
-_AGAIN = "again "
-_COPIED = "copied "
+_HOLE, _AGAIN, _COPIED, _BACK, _ENTERED = "", "again", "copied", "back", "entered"
+_NUMBERS = {_HOLE: 1, _AGAIN: 1, _COPIED: 1, _BACK: 2, _ENTERED: 2}
+"""How many offsets a line of each kind has; that of a hole has nothing else."""
+
+Spans = tuple[tuple[int, int], ...]
+"""Parts of the log, of whole records: the first byte of each and the one after it."""
 
 
 def first_holes(found: Iterable[int], file_bytes: int) -> tuple[int, ...]:
@@ -52,6 +63,8 @@ class Holes:
             lack none.
         copied: the first record of each file that stands in for lost ones and was copied, or found by a start; known,
             and durably so when :attr:`is_saved`.
+        back: what is being written, or is written and not entered.
+        entered: what was written and entered, where its place was free.
     """
 
     def __init__(self, disk: Disk, folder: str, file_bytes: int, min_offset: Callable[[], int]) -> None:
@@ -65,6 +78,10 @@ class Holes:
         self.again: int | None = None
         self.copied: tuple[int, ...] = ()
         self._saved_copied: tuple[int, ...] = ()
+        self.back: Spans = ()
+        self.entered: Spans = ()
+        self._entering: Spans = ()
+        self._saved = b""
 
     @property
     def first(self) -> int | None:
@@ -95,23 +112,33 @@ class Holes:
         """Forget those from *start* (bytes) on: other bytes are there now, or none."""
         self.copied = tuple(each for each in self.copied if each < start)
 
+    def forget_from(self, start: int) -> None:
+        """Forget what was copied or came back from *start* (bytes) on: the log is cut there."""
+        self.forget_copied(start)
+        self.back, self.entered = _before(self.back, start), _before(self.entered, start)
+
     def load(self) -> None:
         """Read the note. Blocking."""
-        self.noted, self.again, self.copied, self._saved_copied = (), None, (), ()
+        self.noted, self.again, self.copied, self._saved_copied, self.back, self.entered = (), None, (), (), (), ()
         if not self._disk.exists(self._path):
             return
-        lines = self._disk.read(self._path).decode("ascii", "replace").splitlines()
-        again = [each.removeprefix(_AGAIN) for each in lines if each.startswith(_AGAIN)]
-        copied = [each.removeprefix(_COPIED) for each in lines if each.startswith(_COPIED)]
-        holes = [each for each in lines if not each.startswith((_AGAIN, _COPIED))]
-        if not lines or not all(each.isdecimal() for each in (*holes, *again, *copied)):
-            log.warning("the note of the log's holes is not readable and is left out of account", path=self._path)
-            return
-        self.noted = first_holes(map(int, holes), self._file_bytes)
-        self.again = min(map(int, again), default=None)
+        found: dict[str, list[list[int]]] = {kind: [] for kind in _NUMBERS}
+        self._saved = self._disk.read(self._path)
+        for line in self._saved.decode("ascii", "replace").splitlines() or [""]:
+            kind = line.rstrip("0123456789 ")
+            numbers = line[len(kind) :].split()
+            if len(numbers) != _NUMBERS.get(kind):
+                log.warning("the note of the log's holes is not readable and is left out of account", path=self._path)
+                return
+            found[kind].append(list(map(int, numbers)))
+        self.noted = first_holes((each for (each,) in found[_HOLE]), self._file_bytes)
         low = self._min_offset()
-        self._saved_copied = first_holes(map(int, copied), self._file_bytes)
+        self._saved_copied = first_holes((each for (each,) in found[_COPIED]), self._file_bytes)
         self.copied = tuple(each for each in self._saved_copied if each >= low)
+        self.back = tuple((first, after) for first, after in found[_BACK])
+        self.entered = tuple((first, after) for first, after in found[_ENTERED])
+        # Whether what was about to be written was entered nobody knows.
+        self.again = min((*(each for (each,) in found[_AGAIN]), *(first for first, _ in self.back)), default=None)
 
     def keep(self, found: Iterable[int], again: int | None = None) -> None:
         """Note durably that these are the holes of the log (bytes); of nothing nothing is kept. Blocking.
@@ -123,20 +150,32 @@ class Holes:
         Raises:
             OSError: the disk did not take it.
         """
+        self._keep(found, again, self.back, self.entered)
+
+    def _keep(self, found: Iterable[int], again: int | None, back: Spans, entered: Spans) -> None:
         low = self._min_offset()
         holes = first_holes((each for each in found if each >= low), self._file_bytes)
         copied = self.copied
-        if (holes, again, copied) == (self.noted, self.again, self._saved_copied):
-            return
-        lines = [*map(str, holes), *([] if again is None else [f"{_AGAIN}{again}"])]
-        lines += [f"{_COPIED}{each}" for each in copied]
-        if lines:
-            content = "".join(f"{each}\n" for each in lines).encode("ascii")
+        back, entered = (tuple(each for each in spans if each[1] > low) for spans in (back, entered))
+        content = "".join(
+            [
+                *(f"{each}\n" for each in holes),
+                *([] if again is None else [f"{_AGAIN} {again}\n"]),
+                *(f"{_COPIED} {each}\n" for each in copied),
+                *(f"{_BACK} {first} {after}\n" for first, after in back),
+                *(f"{_ENTERED} {first} {after}\n" for first, after in entered),
+            ]
+        ).encode("ascii")
+        if content == self._saved:
+            pass
+        elif content:
             write_durably(self._disk, self._path, content, keep_previous=False)
         elif self._disk.exists(self._path):
             self._disk.remove(self._path)
             self._disk.sync_folder(self._folder)
+        self._saved = content
         self.noted, self.again, self._saved_copied = holes, again, copied
+        self.back, self.entered = back, entered
 
     async def save(self) -> None:
         """Note durably what was copied. Raises ``OSError``: the disk did not take it."""
@@ -163,9 +202,34 @@ class Holes:
         """Note durably that messages from *start* (bytes) on are about to be entered again. Raises ``OSError``."""
         async with self._turn:
             start = start if self.again is None else min(start, self.again)
+            self._entering = self.back
             await self._disk.in_thread(partial(self.keep, self.noted, start))
 
     async def end_again(self, change: Callable[[tuple[int, ...]], Iterable[int]]) -> None:
         """Note durably that they are entered, and what *change* makes of the holes. Raises ``OSError``."""
         async with self._turn:
-            await self._disk.in_thread(partial(self.keep, change(self.noted)))
+            back = tuple(each for each in self.back if each not in self._entering)
+            entered = (*self.entered, *(each for each in self._entering if each not in self.entered))
+            await self._disk.in_thread(partial(self._keep, change(self.noted), None, back, entered))
+
+    # --- what comes back -----------------------------------------------------------------------------------------
+
+    async def note_back(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Note durably that *spans* are about to be written. Raises ``OSError``: the disk did not take it."""
+        async with self._turn:
+            back = (*self.back, *(each for each in spans if each not in self.back))
+            await self._disk.in_thread(partial(self._keep, self.noted, self.again, back, self.entered))
+
+    async def placed(self, spans: Spans, before: int | float = math.inf) -> None:
+        """Note durably that what of *spans* lies before *before* (bytes) is in its queues. Raises ``OSError``."""
+        async with self._turn:
+            left = [
+                (max(first, int(before)), after) if (first, after) in spans and before < after else (first, after)
+                for first, after in self.entered
+                if (first, after) not in spans or before < after
+            ]
+            await self._disk.in_thread(partial(self._keep, self.noted, self.again, self.back, tuple(left)))
+
+
+def _before(spans: Spans, end: int) -> Spans:
+    return tuple((first, min(after, end)) for first, after in spans if first < end)

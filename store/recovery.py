@@ -149,7 +149,7 @@ class Recovery:
         for topic in list(core.batch_queues.topics):
             core.batch_queues.delete_topic(topic)
         core.index.clear()
-        core.holes.forget_copied(0)
+        core.holes.forget_from(0)
         core.holes.keep(())
         core.deletions.clear()
         core.save_deletions()
@@ -287,9 +287,11 @@ class Recovery:
         end, mark = walk.end, self._mark
         core.last_store_ms = walk.store_ms or (mark.store_ms if mark is not None else 0)
         core.last_dispatched_ms = walk.dispatched_ms or core.checkpoint.logics_ms or core.last_store_ms
-        core.holes.forget_copied(end)
+        core.holes.forget_from(end)
         found = [*core.holes.noted, *(start for start, _ in walk.holes)]
-        core.holes.keep(start for start in found if start < end)
+        core.holes.keep(
+            (start for start in found if start < end), core.holes.again
+        )  # what is entered is not durable yet
         for hole in walk.holes:
             void(core, *hole)
         if unclean or mark is None or walk.count or walk.holes:

@@ -55,9 +55,9 @@ class Repairs:
         self._left: Repair | None = None
         self._entered: Repair | None = None
 
-    def begin(self, start: int) -> Repair:
+    def begin(self, start: int, *, keep_note: bool = False) -> Repair:
         """See :meth:`understudy.store.message_store.MessageStore.repair`."""
-        return Repair(self, self._core, self._dispatcher, self._integrity, start)
+        return Repair(self, self._core, self._dispatcher, self._integrity, start, keep_note=keep_note)
 
     async def enter(self, repair: Repair) -> None:
         """Enter what came back in *repair*, and note what is still missing; no message is taken meanwhile.
@@ -80,7 +80,7 @@ class Repairs:
         """Go on with what was cancelled, or refused by the disk, until cancelled; asleep while there is nothing."""
         core, handled, pause_s = self._core, 0, _RETRY_SECONDS
         if core.holes.again is not None:
-            self._wanted.set()  # the start has entered it
+            self._wanted.set()  # the start has entered it, but not durably
         while True:
             handled = await self._wanted.wait(handled)
             try:
@@ -116,6 +116,7 @@ class Repair:
 
     Args:
         start: physical offset of the first hole, where a record or a hole begins.
+        keep_note: keep in mind, over starts, what came back, until whoever asked for that has looked after its places.
 
     Attributes:
         start: as above.
@@ -123,13 +124,21 @@ class Repair:
     """
 
     def __init__(
-        self, all_of: Repairs, core: StoreCore, dispatcher: Dispatcher, integrity: Integrity, start: int
+        self,
+        all_of: Repairs,
+        core: StoreCore,
+        dispatcher: Dispatcher,
+        integrity: Integrity,
+        start: int,
+        *,
+        keep_note: bool,
     ) -> None:
         self._all = all_of
         self._core = core
         self._integrity = integrity
         self._dispatcher = dispatcher
         self.start = start
+        self._keeps_note = keep_note
         self._walked = start
         self._spans: deque[tuple[int, int]] = deque()
         self._head = bytearray()
@@ -165,11 +174,18 @@ class Repair:
         found = self.differs_at(physical_offset, data)
         if found is not None:
             raise ValueError(f"our log has other bytes at {found}")
-        end, view = physical_offset + len(data), memoryview(data)
-        for first, after in list(self._spans):
+        end, view, holes = physical_offset + len(data), memoryview(data), self._core.holes
+        parts = []
+        for first, after in self._spans:
             begin, stop = max(first, physical_offset), min(after, end)
             if begin < stop:
-                await self._fill(first, after, begin, view[begin - physical_offset : stop - physical_offset])
+                parts.append((first, after, begin, view[begin - physical_offset : stop - physical_offset]))
+        if self._keeps_note:
+            news = {part[:2] for part in parts if self._difference(*part[2:]) is not None}
+            if not news <= set(holes.back):
+                await holes.note_back(sorted(news))
+        for part in parts:
+            await self._fill(*part)
 
     async def finish(self, end: int) -> None:
         """Enter what came back into queues and index, make all of it durable, and note what is still missing.
@@ -184,7 +200,7 @@ class Repair:
             OSError: the disk refused; the hole is still noted.
         """
         await self._end_span(end)
-        if self._wrote or not self._is_lost(self.start):
+        if self._wrote or self._core.holes.back or not self._is_lost(self.start):
             await self._all.enter(self)
 
     def missing_of(self, noted: Iterable[int]) -> list[int]:

@@ -72,7 +72,7 @@ class Replication:
                 core.batch_queues.delete_topic(topic)
             core.index.clear()
             core.held.clear()
-            core.holes.forget_copied(0)
+            core.holes.forget_from(0)
             core.holes.keep(())
             core.deletions.clear()
             core.save_deletions()

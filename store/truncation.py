@@ -139,7 +139,7 @@ class Truncation:
         core.trusted_from = min(core.trusted_from, offset)
         core.deletions.fit(core.segments.min_offset, offset)
         self._integrity.forget_from(offset)
-        core.holes.forget_copied(offset)
+        core.holes.forget_from(offset)
         return paths
 
     def _settle(self, paths: list[str]) -> None:

@@ -36,7 +36,6 @@ from understudy.container.preonline.lost_end import (
     longest_first,
     most_of,
 )
-from understudy.container.put_again import CameBack
 from understudy.ha.continuity import MismatchError
 from understudy.ha.following import HaState
 from understudy.ha.overlap import end_of
@@ -77,7 +76,6 @@ async def complete_log(
     others: Sequence[Member],
     until: float,
     looked: set[tuple[Member, int]],
-    came: CameBack,
 ) -> list[Completion]:
     """Take the end of the log of *broker* as far as slaves have it; without effect when nothing can be missing.
 
@@ -89,7 +87,6 @@ async def complete_log(
         others: slaves whose turn comes later; who has most is asked first, if it answers.
         until: monotonic seconds when it goes on with what it has; a slave goes on to fill its holes after that.
         looked: who was asked to fill which hole of our log (bytes); to be kept for as long as this return lasts.
-        came: told of what comes back into them; kept for as long.
 
     Returns:
         What came of each slave that has more, or is silent.
@@ -112,7 +109,7 @@ async def complete_log(
         return [*found, await _wait_for_master(broker, longer[0])]
     for reach in longer:
         if reach.end > store.max_physical_offset:
-            found.append(await _ask(broker, reach, until, looked, came))
+            found.append(await _ask(broker, reach, until, looked))
     for reach in reaches:
         if broker.role.is_slave and reach not in longer and await _Giver(broker, reach.member).lives_on(reach.end):
             found.append(Completion(reach.member, 0, "its log is that of a later life", behind=True))
@@ -135,15 +132,13 @@ async def _wait_for_master(broker: Broker, reach: Reach) -> Completion:
     return Completion(reach.member, 0, "the master gives it", more=True)
 
 
-async def _ask(
-    broker: Broker, reach: Reach, until: float, looked: set[tuple[Member, int]], came: CameBack
-) -> Completion:
+async def _ask(broker: Broker, reach: Reach, until: float, looked: set[tuple[Member, int]]) -> Completion:
     """Take back what one slave has beyond our log."""
     store, begin, silent = broker.store, broker.store.max_physical_offset, False
     is_slave, giver = broker.role.is_slave, _Giver(broker, reach.member)
     try:
         # Holes can be filled later, too, what follows the end of our log cannot: half of the time is for that.
-        await fill_holes(broker, reach.member, share_of(broker, until, 2), looked, came)
+        await fill_holes(broker, reach.member, share_of(broker, until, 2), looked)
         why_not = await _take(broker, giver, until)
     except (RemotingError, ValueError) as error:
         why_not, silent = str(error), True

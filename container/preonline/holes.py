@@ -17,7 +17,6 @@ from understudy.broker.broker import Broker
 from understudy.broker.log_history import history_of
 from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.handshake import Member
-from understudy.container.put_again import CameBack
 from understudy.ha.continuity import MismatchError
 from understudy.ha.healing import Look
 from understudy.ha.hole_filling import HoleFilling
@@ -28,9 +27,7 @@ from understudy.runtime.log import get_logger
 log = get_logger("container.preonline.holes")
 
 
-async def fill_holes(
-    broker: Broker, member: Member, until: float, looked: set[tuple[Member, int]], came: CameBack
-) -> None:
+async def fill_holes(broker: Broker, member: Member, until: float, looked: set[tuple[Member, int]]) -> None:
     """Write what is missing in the log of *broker* as far as slave *member* has it; without effect on a whole log.
 
     Args:
@@ -38,7 +35,6 @@ async def fill_holes(
         member: the slave.
         until: monotonic seconds; what has not come by then is asked for while the broker serves.
         looked: who was asked to fill which hole of our log (bytes), and is not asked again; *member* is added.
-        came: told of what comes back.
 
     Raises:
         RemotingError: the slave does not answer; it may be asked again, nothing has become worse.
@@ -49,7 +45,7 @@ async def fill_holes(
         return
     broker.store.set_writable(False)
     try:
-        why_not = await fill(broker, member, hole, end, until, came)
+        why_not = await fill(broker, member, hole, end, until)
         looked.add((member, hole))
     except (RefusedError, MismatchError) as error:
         why_not = str(error)
@@ -78,9 +74,7 @@ def share_of(broker: Broker, until: float, parts: int) -> float:
     return math.inf if broker.role.is_slave else now + max(until - now, 0) / parts
 
 
-async def fill(
-    broker: Broker, member: Member, hole: int, end: int, until: float = math.inf, came: CameBack | None = None
-) -> str:
+async def fill(broker: Broker, member: Member, hole: int, end: int, until: float = math.inf) -> str:
     """Write what is missing of the log as far as a slave has it, once it shows that it has the rest.
 
     Args:
@@ -89,7 +83,6 @@ async def fill(
         hole: physical offset of the first hole (bytes).
         end: nothing is looked at from here on (bytes).
         until: monotonic seconds after which nothing more is asked for; what was written until then stays.
-        came: of a master; told of what comes back.
 
     Returns:
         Why holes are left, ``""`` when none is.
@@ -122,18 +115,14 @@ async def fill(
     if parting is None and not compared.compared_bytes:
         return f"its log ends at {theirs}, within what is missing, and nothing shows that it is of this log"
     log.warning("writing what is missing from the first hole of the log on", hole=hole, end=end, slave=member.address)
-    repair = store.repair(hole)
+    repair = store.repair(hole, keep_note=not broker.role.is_slave)
     filling = HoleFilling(hole, end, repair)
     try:
         while filling.position < end and not filling.why_not:
             if clock.monotonic() >= until:
                 return f"there was no time to take more than {filling.position - hole} of {end - hole} bytes"
             part, _, _ = await read_log(broker, member, filling.position)
-            if came is not None:
-                came.comes(hole, filling.position, part[: end - filling.position])
             await filling.take([Transfer(filling.position, part)])
-        if came is not None and not filling.why_not:
-            came.entered()
     finally:
         serving = broker.replication.master
         if repair.wrote and serving is not None:

@@ -33,7 +33,6 @@ from understudy.container.preonline.handshake import (
 from understudy.container.preonline.holes import fill_holes, share_of
 from understudy.container.preonline.report import Report, TakenOver
 from understudy.container.preonline.tables import bring_back, compare, former, handed_out, keep
-from understudy.container.put_again import CameBack
 from understudy.ha.following import HaState
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
@@ -62,7 +61,6 @@ class PreOnline:
     Attributes:
         state: where the handshake stands.
         heard: a name server has answered, the last time that they were asked.
-        came: what came back into holes of the log.
     """
 
     def __init__(self, broker: Broker, cause: str) -> None:
@@ -73,7 +71,6 @@ class PreOnline:
         self._taken: dict[Member, TakenOver] = {}
         self._incomplete: dict[Member, str] = {}
         self._looked: set[tuple[Member, int]] = set()
-        self.came = CameBack(broker)
         self._rests_since = math.inf
         self._began_ms = 0
         self._former: Sequence[Mapping[str, Any]] = ()
@@ -208,7 +205,7 @@ class PreOnline:
         event: Event = Done()
         is_slave = self._broker.role.is_slave
         until = self._clock.monotonic() + LOOK_SECONDS if is_slave else self.state.patient_until
-        for each in await complete_log(self._broker, member, others, until, self._looked, self.came):
+        for each in await complete_log(self._broker, member, others, until, self._looked):
             if each.why_not and not (each.silent or each.more) and self._incomplete.get(each.member) != each.why_not:
                 log.error(
                     "this broker's log ends before that of a slave, which cannot give what is missing",
@@ -300,7 +297,7 @@ class PreOnline:
         if not is_master and not broker.slave_sync.synced:
             return Failed(f"the tables of the group are not copied from {member.address} yet")
         until = share_of(broker, self.state.patient_until, 1 + len(self.state.waiting))
-        await fill_holes(broker, member, until, self._looked, self.came)
+        await fill_holes(broker, member, until, self._looked)
         # What a slave has less of the log than another one, it may still get from the master.
         ahead = await self._ahead_bytes(member) if is_master else 0
         merged = await compare(broker, member)

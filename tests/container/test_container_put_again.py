@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import trio
 from container_ring import records, run, send_raw
 from test_container_master_holes import TOPIC, Pair, content, open_filled_pair
 
+from understudy.broker.broker import Broker
+from understudy.container.preonline import holes
+from understudy.container.preonline.handshake import Member
 from understudy.mqclient.message import Message
 from understudy.remoting.client import open_client
+from understudy.store.holes import Holes
+from understudy.store.repair import Repair, Repairs
 from understudy.testkit.waiting import until
 
 LOST, NEW = [b"lost %d" % number * 200 for number in range(4)], b"new"
+
+
+async def whole(pair: Pair) -> None:
+    """Wait until everything is back, where readers find it, and copied."""
+    await until(lambda: pair.master.store.hole is None and not pair.master.store.came_back, 60)
+    await until(lambda: content(pair.slave) == content(pair.master), 30)
 
 
 async def lose_the_end_of_a_queue_and_go_on(pair: Pair, count: int = 1) -> int:
@@ -45,8 +57,7 @@ def test_a_message_that_comes_back_late_is_read_behind_those_that_came_meanwhile
             queue_id = await lose_the_end_of_a_queue_and_go_on(pair, count)
             # when the slave that has the lost message is back
             await pair.cluster.restart("c2")
-            await until(lambda: pair.master.store.hole is None, 60)
-            await until(lambda: content(pair.slave) == content(pair.master), 30)
+            await whole(pair)
             # then they are the last ones of their queue, once, and all others are where they were
             for broker in (pair.master, pair.slave):
                 found = [each for each in records(broker) if each.queue_id == queue_id]
@@ -75,5 +86,114 @@ def test_it_is_put_again_once_when_the_master_gets_it_back_in_a_later_return() -
                 await pair.cluster.stop("c1")
                 await pair.cluster.restart("c1")
                 await pair.online()
+
+    run(scenario)
+
+
+def found_once(pair: Pair, queue_id: int) -> None:
+    """Check that what was lost is the last message of its queue, and is there once."""
+    for broker in (pair.master, pair.slave):
+        found = [each.body for each in records(broker) if each.queue_id == queue_id]
+        assert found[-2:] == [NEW, LOST[0]]
+        assert found.count(LOST[0]) == 1
+
+
+def test_a_master_that_dies_between_writing_and_entering_it_puts_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            queue_id = await lose_the_end_of_a_queue_and_go_on(pair)
+            reached = trio.Event()
+
+            async def hang(repairs: Repairs, work: Repair) -> None:
+                reached.set()
+                await trio.sleep_forever()
+
+            with monkeypatch.context() as patched:
+                patched.setattr(Repairs, "enter", hang)
+                await pair.cluster.restart("c2")
+                await reached.wait()
+                await pair.cluster.kill("c1")
+            await pair.cluster.restart("c1")
+            await pair.online()
+            await whole(pair)
+            found_once(pair, queue_id)
+
+    run(scenario)
+
+
+def test_a_disk_that_refuses_once_to_have_it_entered_delays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, enableSlaveActingMaster="false") as pair:
+            queue_id = await lose_the_end_of_a_queue_and_go_on(pair)
+            begin, refused = Holes.begin_again, list[int]()
+
+            async def refuse(holes: Holes, start: int) -> None:
+                if not refused:
+                    refused.append(start)
+                    raise OSError("no space left on device")
+                await begin(holes, start)
+
+            monkeypatch.setattr(Holes, "begin_again", refuse)
+            await pair.cluster.restart("c2")
+            await whole(pair)
+            assert refused
+            found_once(pair, queue_id)
+
+    run(scenario)
+
+
+def test_what_is_refused_is_put_again_when_the_store_takes_messages() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, enableSlaveActingMaster="false") as pair:
+            queue_id = await lose_the_end_of_a_queue_and_go_on(pair)
+            pair.master.store.set_writable(False, "the disk is full")
+            await pair.cluster.restart("c2")
+            await until(lambda: pair.master.store.hole is None, 60)
+            await trio.sleep(60)
+            assert pair.master.store.came_back
+            assert LOST[0] not in [each.body for each in records(pair.master)]
+            pair.master.store.set_writable(True, "the disk is full")
+            await until(lambda: not pair.master.store.came_back, 60)
+            await whole(pair)
+            found_once(pair, queue_id)
+
+    run(scenario)
+
+
+def test_what_a_return_had_no_time_to_enter_is_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, preOnlineMaxWaitMillis="20000") as pair:
+            queue, other = (await pair.producer.queues(TOPIC))[:2]
+            hole = pair.master.store.max_physical_offset
+            await pair.producer.send(Message(TOPIC, LOST[0]), queue=queue)
+            for _ in range(12):
+                await pair.producer.send(Message(TOPIC, source.randbytes(12_000)), queue=other)
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
+            await trio.sleep(15)
+            await pair.lose([hole], length=900)
+            # given a slave whose second answer, while it is written, takes longer than the master waits
+            read, of_the_hole, slow = holes.read_log, 0, True
+
+            async def read_slowly(broker: Broker, member: Member, offset: int) -> Any:
+                nonlocal of_the_hole, slow
+                of_the_hole += offset == hole
+                if offset != hole and of_the_hole == 2 and slow:
+                    slow = False
+                    await trio.sleep(25)
+                return await read(broker, member, offset)
+
+            monkeypatch.setattr(holes, "read_log", read_slowly)
+            await pair.cluster.restart("c1")
+            await pair.online()
+            assert not slow
+            # when it is gone before it is asked again, and another message gets the place
+            await pair.cluster.kill("c2")
+            assert pair.master.store.hole == hole
+            await until(lambda: pair.master.store.writable and not pair.master.replication.takes_nothing_yet, 10)
+            async with open_client(pair.cluster.client_world("later")) as pair.client:
+                assert await send_raw(pair, pair.master, NEW, "", queue_id=queue.queue_id) == 0
+            await pair.cluster.restart("c2")
+            await whole(pair)
+            found_once(pair, queue.queue_id)
 
     run(scenario)

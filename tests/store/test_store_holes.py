@@ -39,6 +39,37 @@ def test_whatever_files_retention_deletes_the_first_hole_that_is_left_is_known(f
     assert again.first == min((each for each in found if each >= low), default=None)
 
 
+async def test_what_comes_back_is_known_until_it_has_its_places(autojump_clock: object) -> None:
+    disk = SimDisk(random.Random(1))
+    disk.make_folder("/store")
+
+    def opened() -> Holes:
+        holes = Holes(disk, "/store", 100, lambda: 0)
+        holes.load()
+        return holes
+
+    holes = opened()
+    holes.keep([10])
+    await holes.note_back([(10, 40), (60, 90)])
+    # given a start before it is known to be entered: all of it is entered again
+    holes = opened()
+    assert (holes.first, holes.again, holes.back, holes.entered) == (10, 10, ((10, 40), (60, 90)), ())
+    await holes.begin_again(10)
+    await holes.note_back([(90, 95)])
+    await holes.end_again(lambda noted: ())
+    # then what was about to be written meanwhile is not taken for entered
+    holes = opened()
+    assert (holes.first, holes.again, holes.back, holes.entered) == (None, 90, ((90, 95),), ((10, 40), (60, 90)))
+    await holes.placed(holes.entered, 70)
+    assert opened().entered == ((70, 90),)
+    holes.forget_from(80)
+    await holes.save()
+    assert (opened().back, opened().entered) == ((), ((70, 80),))
+    await holes.placed(holes.entered)
+    holes.keep(())
+    assert not disk.exists(NOTE)
+
+
 async def damaged(world: World, count: int = 6) -> tuple[list[int], list[bytes]]:
     """Write *count* messages, damage the second on the disk; return where each begins and all bytes of the log."""
     async with running_store(world) as store:
