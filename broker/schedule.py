@@ -164,7 +164,7 @@ class DelayLevels:
     def _message(self, level: int, record: Record) -> InnerMessage | None:
         decided = self.left_out.meets(level, record.queue_offset)
         if decided is None:
-            return _due_message(level, record)
+            return due_message(level, record)
         if not decided.again:
             return None
         place = names.SCHEDULE_TOPIC, delay.queue_of_level(level)
@@ -202,8 +202,8 @@ class _Reading:
         return is_due
 
 
-def _due_message(level: int, record: Record) -> InnerMessage | None:
-    """Return *record* as a message for its real place; ``None`` when it has none."""
+def due_message(level: int, record: Record) -> InnerMessage | None:
+    """Return *record* of a delay level as a message for its real place; ``None`` when it has none."""
     pairs = record.properties
     topic = pairs.get(delay.REAL_TOPIC)
     queue_text = pairs.get(delay.REAL_QUEUE, "")

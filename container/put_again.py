@@ -1,11 +1,14 @@
-"""Lost messages that came back to a master, and whose places in their queues others have by now.
+"""Lost messages that came back to a master, and that nobody would find where they are.
 
 A master that lost the last messages of a queue, and whose slaves were away, takes messages, which get the queue offsets
 of the lost ones. When those come back into their places of the log, no consumer would find them. They are put at the
 ends of their queues once more, as a message is that is sent again, and a group that has read them gets them twice.
 
+Delayed and half messages have their places, but may have been passed while they were missing. A delayed one is delivered
+unless the log shows that it was; about a half one, of which it shows nothing, its producer is asked again.
+
 Left out are messages of topics that were deleted since, or keep only the newest of each key, of batch queues and light
-topics, and what transactions note of halves: it names them by queue offsets, which others have.
+topics, what transactions note of halves: it names them by queue offsets, which others have; and what the timer passed.
 """
 
 from __future__ import annotations
@@ -16,7 +19,12 @@ from collections.abc import Iterator
 import trio
 
 from understudy.broker.broker import Broker
-from understudy.broker.inner import append, copy_of
+from understudy.broker.inner import InnerMessage, append, copy_of
+from understudy.broker.schedule import due_message
+from understudy.broker.transactions.evidence import was_decided
+from understudy.broker.transactions.half import Half
+from understudy.container.escape.parts import escape_parts
+from understudy.container.escape.recognition import delivered_before
 from understudy.format import light_queues, names
 from understudy.format.properties import format_properties
 from understudy.format.record import (
@@ -38,6 +46,7 @@ from understudy.store.status import PutRejected
 log = get_logger("container.holes")
 
 _RECORDS_AT_ONCE = 100
+_EVER_MS = 1 << 62
 _NOTES_OF_HALVES = (names.HALF_OPERATION_TOPIC, names.ROCKSDB_HALF_OPERATION_TOPIC)
 
 
@@ -54,10 +63,10 @@ async def put_again(broker: Broker) -> None:
         return
     with trio.CancelScope(shield=True):
         for looked, (position, data) in enumerate(_records(store, spans)):
-            record = _without_place(broker, data)
-            if record is not None:
+            message = _to_put(broker, data)
+            if message is not None:
                 try:
-                    _put(broker, record)
+                    append(store, message)
                 except PutRejected as error:
                     log.error("messages that came back have no place in their queues", next=position, why=error)
                     refused = position
@@ -66,7 +75,7 @@ async def put_again(broker: Broker) -> None:
             if looked % _RECORDS_AT_ONCE == _RECORDS_AT_ONCE - 1:
                 await trio.lowlevel.checkpoint()
         if count:
-            log.warning("messages that came back were put again: others had their queue offsets", count=count)
+            log.warning("messages that came back were put again, for they were passed or had no place", count=count)
         if not count or await store.flush():
             try:
                 await store.note_placed(spans, math.inf if refused is None else refused)
@@ -89,22 +98,43 @@ def _records(store: MessageStore, spans: Spans) -> Iterator[tuple[int, bytes]]:
             position += size
 
 
-def _put(broker: Broker, record: Record) -> None:
-    pairs = record.properties
-    pairs.pop("__CRC32#", None)
-    properties = format_properties(pairs).encode()
-    append(broker.store, copy_of(record, record.topic, record.queue_id, properties, record.reconsume_times))
-
-
-def _without_place(broker: Broker, data: bytes) -> Record | None:
-    """Return a record of the log that is to be put again."""
+def _to_put(broker: Broker, data: bytes) -> InnerMessage | None:
+    """Return what is to be put for a record that came back; ``None``: who should have it gets it where it is."""
     try:
         record = decode_record(data)
     except RecordError:
         return None
     place = record.topic, record.queue_id, record.queue_offset
-    has_place = broker.store.is_in_place(*place, record.physical_offset) or not _would_be_read(broker, record)
-    return None if has_place else record
+    if not _would_be_read(broker, record):
+        return None
+    if broker.store.is_in_place(*place, record.physical_offset):
+        return _passed(broker, record)
+    return _copy(record)
+
+
+def _copy(record: Record) -> InnerMessage:
+    pairs = record.properties
+    pairs.pop("__CRC32#", None)
+    properties = format_properties(pairs).encode()
+    return copy_of(record, record.topic, record.queue_id, properties, record.reconsume_times)
+
+
+def _passed(broker: Broker, record: Record) -> InnerMessage | None:
+    """Return what is to be put for a message that was passed while it was missing; ``None``: it was not."""
+    if record.topic == names.SCHEDULE_TOPIC:
+        level = record.queue_id + 1
+        if record.queue_offset >= broker.schedule_progress.offsets.get(level, 0):
+            return None
+        message = due_message(level, record)
+        if message is None or message.topic not in broker.topics.rows:
+            return None
+        return None if delivered_before(escape_parts(broker), message, _EVER_MS) else message
+    if record.topic == names.HALF_TOPIC:
+        if record.queue_offset >= broker.offsets.query(names.TRANSACTION_GROUP, record.topic, record.queue_id):
+            return None
+        half = Half.of(record)
+        return None if half is None or was_decided(broker.store, half) else _copy(record)
+    return None
 
 
 def _would_be_read(broker: Broker, record: Record) -> bool:

@@ -49,6 +49,16 @@ def was_given_up(store: MessageStore, half: Half) -> bool:
     return bool(kept) and max(kept) > max(copies, default=0)
 
 
+def was_decided(store: MessageStore, half: Half) -> bool:
+    """Return whether the log of *store* shows that *half* was committed, given up, or stands in a later copy.
+
+    Of one that was rolled back it shows nothing; who asks about that is told so again.
+    """
+    copies = [record.physical_offset for record in _same(store, names.HALF_TOPIC, half.identity)]
+    later = max(copies, default=0) > half.record.physical_offset
+    return later or was_committed(store, half) or was_given_up(store, half)
+
+
 def taken_before(store: MessageStore, identity: Identity, origin: str) -> Appended | None:
     """Return where a half message stands that escaped to this broker before; ``None`` when it has not.
 

@@ -170,10 +170,10 @@ async def send_delayed(ring: Ring, count: int, level: int, *, pause_seconds: flo
 
 
 async def send_raw(
-    ring: Ring, broker: Broker, body: bytes, properties: str, topic: str = TOPIC, queue_id: int = 0
+    ring: Ring, broker: Broker, body: bytes, properties: str, topic: str = TOPIC, queue_id: int = 0, flags: int = 0
 ) -> int:
     """Send to *broker* whatever routes say; return its answer."""
-    values = ("p", topic, "TBW102", "4", str(queue_id), "0", "1", "0", properties, "0", "false", "false")
+    values = ("p", topic, "TBW102", "4", str(queue_id), str(flags), "1", "0", properties, "0", "false", "false")
     command = request(RequestCode.SEND_MESSAGE_V2, dict(zip("abcdefghijkm", values, strict=True)), body)
     return (await ring.client.invoke(broker.identity.address, command, 10_000)).code
 

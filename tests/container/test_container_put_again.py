@@ -13,6 +13,8 @@ from test_container_master_holes import TOPIC, Pair, content, open_filled_pair
 from understudy.broker.broker import Broker
 from understudy.container.preonline import holes
 from understudy.container.preonline.handshake import Member
+from understudy.format import names
+from understudy.format.record import decode_records
 from understudy.mqclient.message import Message
 from understudy.remoting.client import open_client
 from understudy.store.holes import Holes
@@ -195,5 +197,66 @@ def test_what_a_return_had_no_time_to_enter_is_put_again(monkeypatch: pytest.Mon
             await pair.cluster.restart("c2")
             await whole(pair)
             found_once(pair, queue.queue_id)
+
+    run(scenario)
+
+
+def test_what_the_levels_passed_while_it_was_missing_is_delivered_and_nothing_twice() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, enableSlaveActingMaster="false") as pair:
+            hole = pair.master.store.max_physical_offset
+            await pair.producer.send(Message(TOPIC, b"early", {"DELAY": "1"}))
+            await pair.producer.send(Message(TOPIC, b"late", {"DELAY": "5"}))
+            after = pair.master.store.max_physical_offset
+            await pair.producer.send(Message(TOPIC, b"kept", {"DELAY": "5"}))
+            await pair.producer.send(Message(TOPIC, b"kept too", {"DELAY": "1"}))
+            await trio.sleep(15)
+            assert [each.body for each in records(pair.master)].count(b"early") == 1
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
+            await pair.cluster.kill("c2")
+            await pair.lose([hole], length=after - hole - 20)
+            # given a level that goes on behind what is missing
+            await pair.cluster.restart("c1")
+            await pair.online()
+            await until(lambda: b"kept" in [each.body for each in records(pair.master)], 90)
+            assert pair.master.store.hole == hole
+            await pair.cluster.restart("c2")
+            await whole(pair)
+            bodies = [each.body for each in records(pair.slave)]
+            assert [bodies.count(each) for each in (b"early", b"late", b"kept")] == [1, 1, 1]
+
+    run(scenario)
+
+
+def test_a_half_message_that_was_passed_while_it_was_missing_stands_at_the_end_of_its_queue() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, enableSlaveActingMaster="false", transactionCheckInterval="60000") as pair:
+            hole = pair.master.store.max_physical_offset
+            half = {"TRAN_MSG": "true", "PGROUP": "writers", "UNIQ_KEY": "k1"}
+            properties = "".join(f"{name}\x01{value}\x02" for name, value in half.items())
+            assert await send_raw(pair, pair.master, b"half", properties, flags=4) == 0
+            after = pair.master.store.max_physical_offset
+            others = {**half, "UNIQ_KEY": "k2"}
+            properties = "".join(f"{name}\x01{value}\x02" for name, value in others.items())
+            assert await send_raw(pair, pair.master, b"half too", properties, flags=4) == 0
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
+            await trio.sleep(15)
+            await pair.cluster.kill("c2")
+            await pair.lose([hole], length=after - hole - 20)
+            await pair.cluster.restart("c1")
+            await pair.online()
+
+            def passed() -> bool:
+                return pair.master.offsets.query(names.TRANSACTION_GROUP, names.HALF_TOPIC, 0) > 0
+
+            await until(passed, 300)
+            assert pair.master.store.hole == hole
+            await pair.cluster.restart("c2")
+            await whole(pair)
+            end = pair.master.store.max_queue_offset(names.HALF_TOPIC, 0)
+            got = pair.master.store.get(names.HALF_TOPIC, 0, 0, 32, 1 << 20)
+            keys = [each.properties["UNIQ_KEY"] for part in got.parts for each in decode_records(part)]
+            assert keys[-1] == "k1"
+            assert len(keys) == end
 
     run(scenario)
