@@ -9,6 +9,7 @@ Source: BrokerController.java, DefaultHAService.java, CommitLog.java.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.config import BrokerOptions
@@ -37,6 +38,11 @@ RETRY_MS = 1_000
 _ASKS = "messages are missing in the log; slaves are asked for them first"
 RETURN_SECONDS = 10.0
 """How long a master that has announced its return is waited for, unless it announces itself again."""
+
+
+def _tell(listeners: list[Callable[[], None]]) -> None:
+    for listener in listeners:
+        listener()
 
 
 class KeyedHaParameters:
@@ -81,7 +87,7 @@ class Replication:
         initial_offset: end of the log in bytes right after the start.
         master_changed: called after :attr:`master_address` changed.
         copies_changed: called after a slave has more than before.
-        slaves_changed: called after a slave came or went.
+        slaves_changed: called after a slave came or went, and when the log takes messages although it has a hole.
         follows: called with the end of a slave's log (bytes) when it is about to copy more of a master's.
         signed_slaves: of a broker that asks for signatures: whose log may be copied, where no list says it.
         healing: awaited, where controllers lead, before a master is greeted, with a position in bytes where one sent
@@ -155,7 +161,7 @@ class Replication:
             self.master = self._make_master(log_to_give)
             self.master.admits = self._admits
             self.master.membership_changed.append(self._slaves_changed)
-            self.master.acknowledged.append(self._tell_copies)
+            self.master.acknowledged.append(partial(_tell, self.copies_changed))
             self._listener = None
         else:
             self.slave = self._make_slave(store)
@@ -206,8 +212,10 @@ class Replication:
 
     def _hold_off(self, held: bool) -> None:
         assert self._store is not None
-        self._holds_off = held
+        changed, self._holds_off = self._holds_off != held, held
         self._store.set_writable(not held, _ASKS)
+        if changed:
+            _tell(self.slaves_changed)
 
     def _slave_state_changed(self, state: HaState) -> None:
         if state is HaState.TRANSFER and self._store is not None:
@@ -269,8 +277,7 @@ class Replication:
         if master_address and master_address != self.master_address:
             log.info("master known", before=self.master_address, now=master_address)
             self.master_address = master_address
-            for callback in self.master_changed:
-                callback()
+            _tell(self.master_changed)
 
     @property
     def awaits(self) -> bool:
@@ -296,8 +303,7 @@ class Replication:
     def stand_back(self, successor: int) -> None:
         """Learn that slave *successor* comes online: it acts from now on, and is waited for like a master."""
         self._announced_at, self._successor = self._world.clock.monotonic(), successor
-        for callback in self.master_changed:
-            callback()
+        _tell(self.master_changed)
 
     @property
     def messages_missing(self) -> bool:
@@ -342,8 +348,7 @@ class Replication:
         if self.master_address is not None:
             log.info("master gone", before=self.master_address)
             self.master_address = None
-            for callback in self.master_changed:
-                callback()
+            _tell(self.master_changed)
 
     def hang_up(self) -> None:
         """Forget a master that nobody shows and that gives nothing, and end the connection to it: it may be dead."""
@@ -402,10 +407,5 @@ class Replication:
             self._store.arrived.remove(self.master.log_grew)
             self._store.hidden_grew.remove(self.master.log_grew)
         self._listening = wanted
-        self._tell_copies()
-        for callback in self.slaves_changed:
-            callback()
-
-    def _tell_copies(self) -> None:
-        for callback in self.copies_changed:
-            callback()
+        _tell(self.copies_changed)
+        _tell(self.slaves_changed)

@@ -21,6 +21,8 @@ The rules of the room:
   knows of, none of them acts, and it goes on without any name server.
 * A slave whose log has a hole does not act, unless its master has nothing there either: it would pass what it cannot
   read, and the master would take that over as delivered.
+* A master that asks its slaves for what its log lacks before it takes messages leaves what is stored alone meanwhile:
+  what is due would be passed where it is missing, and come back a moment later.
 * A slave stops acting when its master says that it comes back, before the master reads the slave's progress; so it does
   when a slave of a smaller id says that it acts from now on.
 
@@ -55,6 +57,7 @@ class Situation:
         left_out: the slaves without which pre-online went on and that were not heard since, for people.
         topics_missing: the log holds topics that have no row.
         messages_missing: the log has a hole, and the master, or a slave of this master, may have what was there.
+        asks_first: the slaves of this master are asked for what is missing now, before it takes or passes anything.
     """
 
     broker_id: int
@@ -71,6 +74,7 @@ class Situation:
     left_out: str = ""
     topics_missing: bool = False
     messages_missing: bool = False
+    asks_first: bool = False
 
     @property
     def cut_off(self) -> bool:
@@ -116,6 +120,15 @@ def _why_master(situation: Situation) -> str:
     return "cut off: neither a name server nor every slave is heard, so one may act" if situation.cut_off else "master"
 
 
+def _looks_after(situation: Situation) -> Decision:
+    """Return whether a master looks after what is stored."""
+    if situation.isolated:
+        return Decision(False, "isolated")
+    if situation.asks_first and not situation.cut_off:
+        return Decision(False, "messages are missing in its log, and its slaves are asked for them first")
+    return Decision(not situation.cut_off, _why_master(situation))
+
+
 def told(situation: Situation) -> Decision:
     """Return whether others may be told of this broker."""
     isolated = situation.isolated
@@ -130,7 +143,7 @@ def services(situation: Situation) -> dict[Service, Decision]:
     if slave:
         stored = Decision(acting.run, f"acting: {acting.reason}" if acting.run else acting.reason)
     else:
-        stored = Decision(not (isolated or situation.cut_off), "isolated" if isolated else _why_master(situation))
+        stored = _looks_after(situation)
     copying = Decision(slave and not acting.run, role if not acting.run else "acting: there is no master to copy")
     heard = told(situation) if not situation.cut_off else Decision(False, _why_master(situation))
     enabled = f"enableSlaveActingMaster={str(watched).lower()}"

@@ -200,6 +200,7 @@ class RoleServices:
             left_out="" if self._late is None else self._late.missing,
             topics_missing=self._topics_missing,
             messages_missing=broker.replication.messages_missing,
+            asks_first=broker.replication.takes_nothing_yet,
         )
 
     # --- deciding ----------------------------------------------------------------------------------------------
@@ -375,8 +376,7 @@ class RoleServices:
 
         The master of the own group comes first.
         """
-        own = self._broker.identity.name
-        for neighbour in sorted(self._beside(), key=lambda each: each.broker_name != own):
+        for neighbour in sorted(self._beside(), key=lambda each: each.broker_name != self._broker.identity.name):
             if await neighbour.takes_messages():
                 learned = [await neighbour.learn(row) for row in topics]
                 if all(learned):

@@ -59,6 +59,14 @@ def test_a_master_leaves_what_is_stored_to_its_slave_only_when_it_hears_nobody(
     assert decided[Service.REPLICATION_SERVER].run
 
 
+def test_a_master_that_asks_for_what_its_log_lacks_does_not_pass_what_is_stored_meanwhile() -> None:
+    decided = services(Situation(0, False, messages_missing=True, asks_first=True))
+    assert not any(decided[each].run for each in STORED)
+    assert "its slaves are asked for them first" in decided[Service.SCHEDULE].reason
+    for service in (Service.REPLICATION_SERVER, Service.MASTER_HOLES):
+        assert decided[service].run
+
+
 situations = st.builds(
     Situation,
     broker_id=st.integers(0, 3),
@@ -67,6 +75,8 @@ situations = st.builds(
     isolated=st.booleans(),
     members=st.none() | st.dictionaries(st.integers(0, 3), st.just("address"), max_size=4),
     metadata_synced=st.booleans(),
+    messages_missing=st.booleans(),
+    asks_first=st.booleans(),
 )
 
 
@@ -126,6 +136,7 @@ def test_the_page_for_operators_has_every_reason_and_no_other() -> None:
         "master_declines",
         "metadata_synced",
         "messages_missing",
+        "asks_first",
     )
     views = (None, {}, {0: "m:1"}, {1: "s:1"}, {2: "s:1"}, {3: "s:1"})
     reasons = {

@@ -216,6 +216,36 @@ def test_nothing_takes_the_place_of_a_lost_message_that_a_slave_has() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.3], ids=["at once", "soon"])
+def test_a_delayed_message_that_a_slave_has_is_not_passed_while_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    give_slowly(monkeypatch, seconds, 1 << 20)
+
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **NOBODY_ACTS) as pair:
+            # given a master that loses the first of two delayed messages, and starts again when both are due
+            hole, bodies = pair.master.store.max_physical_offset, [b"first" * 100, b"second" * 100]
+            for body in bodies:
+                await pair.producer.send(Message(TOPIC, body, properties={"DELAY": "5"}))
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
+            await trio.sleep(15)
+            await pair.lose([hole])
+            await trio.sleep(60)
+            await pair.cluster.restart("c1")
+            await pair.online()
+            # when its slave, which is there all the time, gives it back
+            reason = (await pair.info(pair.master))["brokerActiveReason"]
+            assert reason == "messages are missing in its log, and its slaves are asked for them first"
+            await until(lambda: pair.master.store.hole is None, 30)
+            # then both are delivered
+            await until(lambda: "schedule" in pair.master.services.running(), 5)
+            await trio.sleep(30)
+            assert sorted(each.body for each in records(pair.master) if each.body in bodies) == bodies
+
+    run(scenario)
+
+
 def test_a_master_that_nobody_can_help_takes_messages_after_a_second() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source, **NOBODY_ACTS) as pair:
