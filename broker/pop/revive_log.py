@@ -271,6 +271,8 @@ def entry_of(message: InnerMessage, revive_topic: str, own_broker: str) -> tuple
 # --- putting back ------------------------------------------------------------------------------------------------
 
 _RE_PUT_SECONDS = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+MOST_LOOKS = len(_RE_PUT_SECONDS)
+"""So often is looked for a message that may still come back into a hole of the log, for nearly five hours."""
 
 
 def again(point: CheckPoint, offset: int, now_ms: int) -> CheckPoint:

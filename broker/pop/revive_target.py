@@ -11,7 +11,7 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.pop.popped import Popped, ReadAway
 from understudy.broker.pop.returned import Returned, retry_copy
 from understudy.broker.pop.revive import Revival, ReviveParts
-from understudy.broker.pop.revive_log import CheckPoint, again
+from understudy.broker.pop.revive_log import MOST_LOOKS, CheckPoint, again
 from understudy.broker.pop.taking import offset_of
 from understudy.broker.redelivery import Redelivery
 from understudy.format.record import RecordError, decode_records
@@ -104,13 +104,19 @@ class ReviveTarget:
         return True
 
     async def _read(self, point: CheckPoint, offset: int) -> Popped:
+        """Return the message of *point* at queue offset *offset*; where one is missing, a read finds the next one."""
+        store, looks_again = self._store, point.re_puts < MOST_LOOKS
         if point.broker_name != self._identity.name:
-            return await self._read_away(point.broker_name, point.topic, point.queue_id, offset)
-        found = self._store.get(point.topic, point.queue_id, offset, 1, _MESSAGE_BYTES)
+            popped = await self._read_away(point.broker_name, point.topic, point.queue_id, offset)
+            is_other = popped.record is not None and offset_of(popped.record, point.topic) != offset
+            return Popped(None, retry=looks_again) if is_other else popped
+        found = store.get(point.topic, point.queue_id, offset, 1, _MESSAGE_BYTES)
         for part in found.parts:
             try:
                 for record in decode_records(part):
-                    return Popped(record if offset_of(record, point.topic) == offset else None)
+                    if offset_of(record, point.topic) == offset:
+                        return Popped(record)
             except RecordError as error:
                 log.error("a popped message cannot be read", topic=point.topic, offset=offset, error=error)
-        return Popped(None)
+        may_come_back = store.hole is not None and offset >= store.min_queue_offset(point.topic, point.queue_id)
+        return Popped(None, retry=may_come_back and looks_again)
