@@ -75,6 +75,7 @@ class BatchQueue:
         position: bytes of units before the write position, counted from the start of the first file's name.
         next_offset: queue offset of the next message to be written.
         max_offset: queue offset after the last message that readers may see.
+        ends_before: the visible and the written end before units were dropped that are being entered again, else zeros.
         torn: recovery found units behind one that is lost.
         named: how the topic stands in records and in the index; no queue of its own.
     """
@@ -105,6 +106,7 @@ class BatchQueue:
         self.position = self.starts[0] if self.starts else 0
         self.next_offset = 0
         self.max_offset = 0
+        self.ends_before = 0, 0
         self.torn = False
         self._allocated = 0  # bytes of units whose space is taken
 
@@ -143,6 +145,16 @@ class BatchQueue:
     def last_unit(self) -> BatchUnit | None:
         """Return the newest unit; None for an empty queue."""
         return self.unit(self.end - 1) if self.end > self.first else None
+
+    @property
+    def shown_end(self) -> int:
+        """:attr:`max_offset`, to which what is being entered again counts."""
+        return max(self.max_offset, self.ends_before[0])
+
+    @property
+    def written_end(self) -> int:
+        """:attr:`next_offset`, to which what is being entered again counts."""
+        return max(self.next_offset, self.ends_before[1])
 
     def make_room(self, count: int) -> None:
         """Take the space for *count* more units, with files for them. Raises ``OSError`` when the disk is full."""
@@ -248,6 +260,15 @@ class BatchQueue:
     def cut(self, physical: int) -> None:
         """Drop the units of records at *physical* and after it, and zero what follows."""
         self._keep(self.number_at(physical))
+
+    def begin_again(self, physical: int) -> None:
+        """Drop the same, as it will be entered again; until :meth:`end_again` nobody who had read it is sent back."""
+        self.ends_before = self.shown_end, self.written_end
+        self.cut(physical)
+
+    def end_again(self) -> None:
+        """Take what was entered for all that there is."""
+        self.ends_before = 0, 0
 
     def forget_from(self, offset: int) -> None:
         """Drop the units of queue offset *offset* and after it: the queue was deleted and made again."""

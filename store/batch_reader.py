@@ -63,14 +63,14 @@ class BatchReader:
         """
         core = self._core
         queue = core.batch_queues.by_key.get((topic, queue_id))
-        if queue is None or queue.max_offset == 0:
-            hidden = queue is not None and 0 <= offset <= queue.next_offset
+        if queue is None or queue.shown_end == 0:
+            hidden = queue is not None and 0 <= offset <= queue.written_end
             next_offset = offset if hidden else self._corrected(offset, 0)
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, next_offset, 0, 0, [])
-        max_offset = queue.max_offset
+        max_offset, shown_end = queue.max_offset, queue.shown_end
         min_offset = min(queue.min_offset(max(core.segments.min_offset, 0)), max_offset)
         if not min_offset <= offset < max_offset:
-            return self._outside(offset, min_offset, max_offset, queue.next_offset)
+            return self._outside(offset, min_offset, shown_end, queue.written_end)
         limit = min(max_bytes, core.config.max_transfer_bytes_in_memory)
         parts: list[memoryview] = []
         total = count = 0
@@ -102,7 +102,7 @@ class BatchReader:
             parts.append(record)
             total += unit.size
             count += unit.messages
-        return GetResult(GetStatus.FOUND if count else status, offset, min_offset, max_offset, parts, total, count)
+        return GetResult(GetStatus.FOUND if count else status, offset, min_offset, shown_end, parts, total, count)
 
     def _doubt(self, queue: BatchQueue, offset: int, number: int) -> Doubt | None:
         """Compare the unit with queue offset *offset*, and mend it; ``None`` when it is right.

@@ -45,15 +45,22 @@ class Lookup:
         """Return the queue offset that the next readable message will have; 0 for an unknown queue."""
         batch = self._core.batch_queues.by_key.get((topic, queue_id))
         if batch is not None:
-            return batch.max_offset
+            return batch.shown_end
         queue = self._core.consume_queues.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
     def written_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the same with messages that readers may not see yet."""
-        core, key = self._core, (topic, queue_id)
-        queue = core.consume_queues.by_key.get(key) or core.batch_queues.by_key.get(key)
+        batch = self._core.batch_queues.by_key.get((topic, queue_id))
+        if batch is not None:
+            return batch.written_end
+        queue = self._core.consume_queues.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.next_offset
+
+    def _found_end(self, topic: str, queue_id: int) -> int:
+        """Return the end of what can be looked at now: what is being entered again cannot."""
+        batch = self._core.batch_queues.by_key.get((topic, queue_id))
+        return self.max_queue_offset(topic, queue_id) if batch is None else batch.max_offset
 
     def _batch_min(self, queue: BatchQueue) -> int:
         return min(queue.min_offset(max(self._core.segments.min_offset, 0)), queue.max_offset)
@@ -106,7 +113,7 @@ class Lookup:
             boundary: ``lower``: first message stored at or after the time; ``upper``: last one at or before it.
         """
         low = first = self.min_queue_offset(topic, queue_id)
-        high = end = self.max_queue_offset(topic, queue_id)
+        high = end = self._found_end(topic, queue_id)
         upper = boundary.lower() == "upper"
         while low < high:
             middle = (low + high) // 2
@@ -120,7 +127,7 @@ class Lookup:
 
     def queue_offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
         """Return the queue offset of the first message at or after a byte of the log, else that of the next one."""
-        low, high = self.min_queue_offset(topic, queue_id), self.max_queue_offset(topic, queue_id)
+        low, high = self.min_queue_offset(topic, queue_id), self._found_end(topic, queue_id)
         while low < high:
             middle = (low + high) // 2
             extent = self.record_extent(topic, queue_id, middle)

@@ -100,6 +100,8 @@ class Repairs:
                 self._entered = repair
                 if self._left is repair:
                     self._left = None
+            for batch in core.batch_queues.by_key.values():
+                batch.end_again()
             core.refusals.discard(BEING_ENTERED)
             if core.holes.again is None:
                 return
@@ -219,7 +221,7 @@ class Repair:
                 with trio.CancelScope(shield=True):  # nobody would come back to it
                     await core.disk.in_thread(remove)
         for batch in list(core.batch_queues.by_key.values()):
-            batch.cut(self.start)
+            batch.begin_again(self.start)
             await trio.lowlevel.checkpoint()
         core.holes.forget_copied(self.start)
         position, holes = self.start, list[int]()

@@ -19,6 +19,7 @@ from understudy.store import repair
 from understudy.store.index import Index
 from understudy.store.index_file import ENTRIES_IN_A_STEP
 from understudy.store.message_store import MessageStore
+from understudy.store.status import GetStatus
 from understudy.testkit.sim.disk import SimDisk
 
 SENT = {number: b"batch %d" % number for number in range(8)}
@@ -94,6 +95,35 @@ async def test_a_cancelled_repair_goes_on_and_nothing_is_appended_meanwhile(auto
         assert put(store, TOPIC, b"new").queue_offset == len(SENT)
     async with opened(broken.world) as store:
         assert entered(store) == (SENT | {len(SENT): b"new"}, 40)
+
+
+async def test_who_has_read_what_is_entered_again_waits_and_is_not_sent_back(autojump_clock: object) -> None:
+    broken, hole = await broken_log()
+    async with opened(broken.world) as store:
+        end = len(SENT)
+        before_ms = store.store_time_of(TOPIC, 0, 2)
+        # given a repair that stops when the queue was cut, and a part of it is entered
+        await stopped(store, broken, hole)
+        entered_end = store.queue_offset_at(TOPIC, 0, store.max_physical_offset)
+        assert 0 < entered_end < end
+        assert store.offset_by_time(TOPIC, 0, before_ms) <= 2
+        assert store.get(TOPIC, 0, 0, 32, 1 << 20).next_begin_offset == entered_end
+        # then the queue ends where it did for those who ask, and who has come further than is entered waits
+        assert (store.max_queue_offset(TOPIC, 0), store.written_queue_offset(TOPIC, 0)) == (end, end)
+        for offset in range(entered_end, end + 1):
+            waits = store.get(TOPIC, 0, offset, 32, 1 << 20)
+            assert (waits.status, waits.next_begin_offset, waits.max_offset) == (
+                GetStatus.OFFSET_OVERFLOW_ONE,
+                offset,
+                end,
+            )
+        beyond = store.get(TOPIC, 0, end + 1, 32, 1 << 20)
+        assert (beyond.status, beyond.next_begin_offset) == (GetStatus.OFFSET_OVERFLOW_BADLY, end)
+        # and reads on when all of it is
+        await trio.sleep(1)
+        assert read(store) == SENT
+        assert store.max_queue_offset(TOPIC, 0) == store.written_queue_offset(TOPIC, 0) == end
+        assert put(store, TOPIC, b"new").queue_offset == end
 
 
 @pytest.mark.parametrize("power_lost", [False, True])
