@@ -8,8 +8,7 @@ Source: BrokerController.java, DefaultHAService.java, CommitLog.java.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.config import BrokerOptions
@@ -40,9 +39,9 @@ RETURN_SECONDS = 10.0
 """How long a master that has announced its return is waited for, unless it announces itself again."""
 
 
-def _tell(listeners: list[Callable[[], None]]) -> None:
+def _tell(listeners: Iterable[Callable[..., None]], *given: object) -> None:
     for listener in listeners:
-        listener()
+        listener(*given)
 
 
 class KeyedHaParameters:
@@ -161,7 +160,7 @@ class Replication:
             self.master = self._make_master(log_to_give)
             self.master.admits = self._admits
             self.master.membership_changed.append(self._slaves_changed)
-            self.master.acknowledged.append(partial(_tell, self.copies_changed))
+            self.master.acknowledged.append(self._tell_copies)
             self._listener = None
         else:
             self.slave = self._make_slave(store)
@@ -214,13 +213,11 @@ class Replication:
         assert self._store is not None
         changed, self._holds_off = self._holds_off != held, held
         self._store.set_writable(not held, _ASKS)
-        if changed:
-            _tell(self.slaves_changed)
+        _tell(self.slaves_changed if changed else ())
 
     def _slave_state_changed(self, state: HaState) -> None:
         if state is HaState.TRANSFER and self._store is not None:
-            for callback in self.follows:
-                callback(self._store.max_physical_offset)
+            _tell(self.follows, self._store.max_physical_offset)
 
     def _admits(self, host: str) -> bool:
         """Return whether a slave at the IP address *host* may copy."""
@@ -407,5 +404,8 @@ class Replication:
             self._store.arrived.remove(self.master.log_grew)
             self._store.hidden_grew.remove(self.master.log_grew)
         self._listening = wanted
-        _tell(self.copies_changed)
+        self._tell_copies()
         _tell(self.slaves_changed)
+
+    def _tell_copies(self) -> None:
+        _tell(self.copies_changed)
