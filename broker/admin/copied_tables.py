@@ -19,6 +19,7 @@ from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.order import OrderTable
 from understudy.broker.replicated.orders import KNOWN
+from understudy.broker.replicated.packed import PACKED, packed
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.broker.replicated.timer import metrics_of, told
 from understudy.broker.request_modes import RequestModeTable
@@ -31,10 +32,14 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.fields import optional
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace
+from understudy.runtime.threads import Threads
 from understudy.runtime.world import World
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
+
+ROWS_IN_PLACE = 1_000
+"""Of a table that is made an answer without a thread."""
 
 
 @attrs.frozen
@@ -61,6 +66,7 @@ class CopiedPopParts:
     """What of a broker is needed to hand out how groups pop, and what they have.
 
     Attributes:
+        threads: where a large table is made an answer.
         started_ms: wall time of the start.
         history: of the log in which the offsets are valid.
         orders: what was popped in order.
@@ -68,6 +74,7 @@ class CopiedPopParts:
         request_modes: how groups consume topics.
     """
 
+    threads: Threads
     started_ms: int
     history: HistoryKeeper
     orders: OrderTable
@@ -94,6 +101,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.GET_TIMER_METRICS, due.timer_metrics)
     pops = CopiedPops(
         CopiedPopParts(
+            threads=broker.world.threads,
             started_ms=broker.started_ms,
             history=broker.history,
             orders=broker.orders,
@@ -103,7 +111,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     )
     server.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, pops.request_modes)
     server.register(RequestCode.GET_POP_ORDERS, pops.pop_orders)
-    server.register(RequestCode.GET_ACTING_POPS, pops.acting_pops)
+    server.register_async(RequestCode.GET_ACTING_POPS, pops.acting_pops)
 
 
 class CopiedOffsets:
@@ -183,15 +191,27 @@ class CopiedPops:
         orders = self._parts.orders
         return self._unless_known(command, f"{self._parts.started_ms}.{orders.revision}", orders.to_json)
 
-    def acting_pops(self, connection: Connection, command: Command) -> Command:
+    async def acting_pops(self, connection: Connection, command: Command) -> Command:
         """Return what a slave handed out that acts or has acted (956, ours); nothing when the asker has it."""
-        acting = self._parts.acting_pops
-        return self._unless_known(command, f"{self._parts.started_ms}.{acting.revision}", acting.to_json)
+        acting, asked = self._parts.acting_pops, optional(command, PACKED)
+        ext, known = self._state(command, f"{self._parts.started_ms}.{acting.revision}")
+        if known:
+            return response(command, ext=ext)
+        content = acting.content()
+
+        def made() -> tuple[dict[str, str], bytes]:
+            return packed(json_dialect.dumps(content()), asked)
+
+        how, body = made() if len(acting) < ROWS_IN_PLACE else await self._parts.threads.run(made)
+        return response(command, ext=ext | how, body=body)
 
     def _unless_known(self, command: Command, known: str, content: Callable[[], Any]) -> Command:
-        ext = {KNOWN: known}
+        ext, is_known = self._state(command, known)
+        return response(command, ext=ext, body=b"" if is_known else json_dialect.dumps(content()))
+
+    def _state(self, command: Command, current: str) -> tuple[dict[str, str], bool]:
+        """Return the header fields that tell the *current* state of a table, and whether the asker has it."""
+        ext = {KNOWN: current}
         if optional(command, LOG_HISTORY) is not None:
             ext[LOG_HISTORY] = self._parts.history.value.to_text()
-        if optional(command, KNOWN) == known:
-            return response(command, ext=ext)
-        return response(command, ext=ext, body=json_dialect.dumps(content()))
+        return ext, optional(command, KNOWN) == current

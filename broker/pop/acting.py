@@ -331,10 +331,15 @@ class ActingPops:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the file, and of an answer."""
-        return {
-            "changes": {str(broker_id): number for broker_id, number in self.changes.items()},
-            "points": [each.to_json() for each in self.rows()],
-            "acks": [each.to_json(key) for key, each in self.acks.items()],
+        return self.content()()
+
+    def content(self) -> Callable[[], dict[str, Any]]:
+        """Return what makes :meth:`to_json` of the table as it is now, in any thread."""
+        changes, points, acks = dict(self.changes), list(self.rows()), list(self.acks.items())
+        return lambda: {
+            "changes": {str(broker_id): number for broker_id, number in changes.items()},
+            "points": [each.to_json() for each in points],
+            "acks": [each.to_json(key) for key, each in acks],
         }
 
     def load(self, value: Mapping[str, Any]) -> None:

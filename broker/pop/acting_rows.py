@@ -21,10 +21,6 @@ from understudy.format.json_values import list_of
 from understudy.format.numbers import whole_number
 from understudy.format.receipts import LONGEST_MS, ORDER_QUEUE
 
-MOST_ROWS = 200_000
-"""Rows of one kind that are read."""
-
-
 RowKey = tuple[Key, int]
 """Key of a check point, and how often it went around again."""
 
@@ -108,7 +104,7 @@ def read_points(value: Mapping[str, Any], own_name: str) -> dict[Key, dict[int, 
         ValueError: it is none; says what is wrong.
     """
     points = dict[Key, dict[int, OpenPoint]]()
-    for number, row in enumerate(_rows(value, "points")):
+    for number, row in enumerate(list_of(value.get("points"), "points")):
         entry = _entry(row, "point", CHECK_POINT, own_name, f"points {number}")
         assert isinstance(entry, CheckPoint)
         point = OpenPoint(entry, _queue(row, f"points {number}"), row.get("logged") is True)
@@ -119,20 +115,13 @@ def read_points(value: Mapping[str, Any], own_name: str) -> dict[Key, dict[int, 
 def read_acks(value: Mapping[str, Any], own_name: str) -> dict[Key, KnownAck]:
     """Return the acknowledgements of a file or an answer by the key of their check point; as :func:`read_points`."""
     acks = dict[Key, KnownAck]()
-    for number, row in enumerate(_rows(value, "acks")):
+    for number, row in enumerate(list_of(value.get("acks"), "acks")):
         entry = _entry(row, "ack", BATCH_ACK, own_name, f"acks {number}")
         assert isinstance(entry, Ack)
         revive_ms = whole_number(row.get("reviveTime"), f"acks {number}: reviveTime", 0, LONGEST_MS)
         queue, settled = _queue(row, f"acks {number}"), row.get("settled") is True
         acks[entry.key] = KnownAck(frozenset(entry.offsets), queue, revive_ms, settled)
     return acks
-
-
-def _rows(value: Mapping[str, Any], name: str) -> list[Any]:
-    rows = list_of(value.get(name), name)
-    if len(rows) > MOST_ROWS:
-        raise ValueError(f"{name} has {len(rows)} rows, more than {MOST_ROWS}")
-    return list(rows)
 
 
 def _entry(row: object, name: str, tag: str, own_name: str, what: str) -> Entry:

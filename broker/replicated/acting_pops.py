@@ -22,6 +22,7 @@ from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.acting_rows import ack_of
 from understudy.broker.pop.revive_log import AHEAD_MS, Entry
 from understudy.broker.replicated.orders import KNOWN
+from understudy.broker.replicated.packed import PACKED, ZLIB, body_of
 from understudy.broker.replicated.rules import read_object
 from understudy.broker.replicated.table import Answer, Copying, FilePlan, GivenBackTable, Notice, Source, Taken
 from understudy.format import names
@@ -93,19 +94,27 @@ class ReplicatedActingPops(GivenBackTable):
         """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
         return _Copying(self, source)
 
+    def asking(self) -> dict[str, str]:
+        """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
+        return {PACKED: ZLIB}
+
     def read(self, answer: Answer) -> ActingPops:
         """Return the table of *answer*. Raises ``ValueError``."""
         theirs = self._other()
-        theirs.load(read_object(answer.body))
+        theirs.load(read_object(body_of(answer)))
         return theirs
+
+    def said(self, answer: Answer) -> ActingPops:
+        """Return the same, read a second time only where nobody has read it yet."""
+        return self.read(answer) if answer.said is None else answer.said
 
     def holds(self, answer: Answer) -> bool:
         """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
-        return not self.read(answer).empty
+        return not self.said(answer).empty
 
     def take_back(self, answer: Answer, limit: Limit, *, late: bool = False) -> bool:
         """See :class:`~understudy.broker.replicated.table.GivenBackTable`."""
-        theirs, before = self.read(answer), self.table.revision
+        theirs, before = self.said(answer), self.table.revision
         theirs.cut(limit)
         # The own timer has had out what the log has; of acknowledgements that others took, nobody knows here.
         left_out = late and theirs.leave_logged()
@@ -123,13 +132,16 @@ class _Copying(Copying):
         self._known = ""
 
     def question(self) -> dict[str, str]:
-        return {KNOWN: self._known}
+        return {KNOWN: self._known, **self._table.asking()}
+
+    def read(self, answer: Answer) -> ActingPops | None:
+        return self._table.read(answer) if answer.body else None
 
     def take(self, answer: Answer) -> Taken:
         known = answer.ext.get(KNOWN, "")
         self._table.table.master_asks |= self._source.leads
         if not known or known != self._known:
-            self._table.table.join(self._table.read(answer))
+            self._table.table.join(self._table.said(answer))
             self._known = known
         return Taken.ALL
 

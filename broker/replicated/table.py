@@ -261,6 +261,14 @@ class GivenBackTable(KeptTable):
     pace = Pace.OFTEN
     optional = True
 
+    def asking(self) -> dict[str, str]:
+        """Return the header fields that ask a replica for all of it."""
+        return {}
+
+    def read(self, answer: Answer) -> Any:
+        """Return what the body says, for :attr:`Answer.said`; changes nothing. Raises ``ValueError``."""
+        return None
+
     @abstractmethod
     def holds(self, answer: Answer) -> bool:
         """Return whether another replica has something to give back.
@@ -277,7 +285,7 @@ class GivenBackTable(KeptTable):
         """Know what another replica knows, too.
 
         Args:
-            answer: to a question without header fields but that for its history.
+            answer: to a question of :meth:`asking`.
             limit: ``topic@group`` and queue id to the queue offset up to which the other replica's word counts,
                 ``None`` for all of it.
             late: this broker serves already, and has delivered what was due itself.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
+
+import attrs
 
 from understudy.broker.broker import Broker
 from understudy.broker.log_history import LOG_HISTORY, history_of
@@ -14,6 +17,7 @@ from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.common_log import common_end
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.report import FILE_NAME, Report, former_of
+from understudy.remoting.bodies import LARGE_BODY_BYTES
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import TableDamagedError, load_table, save_table
 
@@ -84,10 +88,13 @@ async def bring_back(broker: Broker, member: Member, *, late: bool = False) -> N
 async def _asked(broker: Broker, member: Member, table: GivenBackTable) -> Answer | None:
     """Ask *member* for *table*; ``None``: it is a replica of the reference, which has no such table."""
     try:
-        answer = await ask(broker, member, table.code, {LOG_HISTORY: ""})
+        command = await ask(broker, member, table.code, {LOG_HISTORY: "", **table.asking()})
     except RefusedError:
         return None
-    return Answer(answer.ext or {}, answer.body)
+    answer = Answer(command.ext or {}, command.body)
+    if len(answer.body) < LARGE_BODY_BYTES:
+        return answer
+    return attrs.evolve(answer, said=await broker.world.threads.run(partial(table.read, answer)))
 
 
 def _within_log(broker: Broker, limit: Limit) -> Limit:

@@ -34,7 +34,7 @@ COUNT = 16
 INVISIBLE_MS = 40_000
 
 
-def unknown(self: CopiedPops, connection: Connection, command: Command) -> Command:
+async def unknown(self: CopiedPops, connection: Connection, command: Command) -> Command:
     return response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 956 not supported")
 
 
