@@ -156,8 +156,7 @@ class Replication:
             if incomplete:
                 log.warning("the master's last record had not come whole, it is cut off", bytes=incomplete)
             durable = self._options.store.flush_disk_type == "SYNC_FLUSH"
-            log_to_give = DurableLog(store) if durable else store
-            self.master = self._make_master(log_to_give)
+            self.master = self._make_master(DurableLog(store) if durable else store)
             self.master.admits = self._admits
             self.master.membership_changed.append(self._slaves_changed)
             self.master.acknowledged.append(self._tell_copies)
@@ -211,8 +210,8 @@ class Replication:
 
     def _hold_off(self, held: bool) -> None:
         assert self._store is not None
-        changed, self._holds_off = self._holds_off != held, held
         self._store.set_writable(not held, _ASKS)
+        changed, self._holds_off = self._holds_off != held, held
         _tell(self.slaves_changed if changed else ())
 
     def _slave_state_changed(self, state: HaState) -> None:
@@ -304,14 +303,12 @@ class Replication:
 
     @property
     def messages_missing(self) -> bool:
-        """Whether the log has a hole, and a slave's master has not said that it has nothing there either.
-
-        Or what came back into the log of a master may not be in its queues yet.
-        """
+        """Whether the log has a hole, or a master's what has no place, and a slave's master may have what was there."""
         if self.slave is not None:
             return self.slave.messages_missing
         store = self._store
-        return self._holds_off or (store is not None and (store.hole is not None or bool(store.came_back)))
+        store = self._store
+        return self._holds_off or (store is not None and (store.hole is not None or store.came_back() != ()))
 
     def continued_since(self, moment: float) -> bool:
         """Return whether the master's log was seen to continue this slave's after *moment* (monotonic seconds)."""

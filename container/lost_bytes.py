@@ -12,6 +12,13 @@ async def fill_holes(broker: Broker) -> None:
     await MasterHoles(broker).run()
 
 
+async def put_again(broker: Broker) -> None:
+    """See :func:`understudy.container.put_again.put_again`."""
+    from understudy.container import put_again
+
+    await put_again.put_again(broker)
+
+
 async def heal(broker: Broker, hole: int) -> None:
     """See :func:`understudy.container.master_holes.heal`."""
     from understudy.container import master_holes

@@ -150,7 +150,7 @@ class MasterHoles:
         newcomers, handled, pause = Newcomers(self._broker.replication), 0, LOOK_SECONDS
         began = self._began = self._clock.monotonic()
         with newcomers.watched():
-            while self._broker.store.hole is not None or self._broker.store.came_back:
+            while self._broker.store.hole is not None or self._broker.store.came_back():
                 answered = await self._ask_those_due()
                 if not self._withheld:
                     await put_again(self._broker)

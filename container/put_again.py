@@ -4,8 +4,8 @@ A master that lost the last messages of a queue, and whose slaves were away, tak
 of the lost ones. When those come back into their places of the log, no consumer would find them. They are put at the
 ends of their queues once more, as a message is that is sent again, and a group that has read them gets them twice.
 
-Delayed and half messages have their places, but may have been passed while they were missing. A delayed one is delivered
-unless the log shows that it was; about a half one, of which it shows nothing, its producer is asked again.
+Delayed and half messages have their places, but may have been passed while they were missing. A delayed one is
+delivered unless the log shows that it was; about a half one, of which it shows nothing, its producer is asked again.
 
 Left out are messages of topics that were deleted since, or keep only the newest of each key, of batch queues and light
 topics, what transactions note of halves: it names them by queue offsets, which others have; and what the timer passed.
@@ -58,7 +58,7 @@ async def put_again(broker: Broker) -> None:
     Args:
         broker: a master.
     """
-    store, spans, count, refused = broker.store, broker.store.came_back, 0, None
+    store, spans, count, refused = broker.store, broker.store.came_back(), 0, None
     if not spans:
         return
     with trio.CancelScope(shield=True):

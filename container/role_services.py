@@ -23,7 +23,7 @@ from understudy.container import silence
 from understudy.container.acting import Situation, acts, services
 from understudy.container.failover_modules import import_for_failover
 from understudy.container.log_topics import LogTopics
-from understudy.container.lost_bytes import fill_holes, heal
+from understudy.container.lost_bytes import fill_holes, heal, put_again
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import load_table
@@ -252,7 +252,6 @@ class RoleServices:
     async def _go_online(self) -> None:
         from understudy.container.preonline.late import LateTakeOver
         from understudy.container.preonline.service import PreOnline
-        from understudy.container.put_again import put_again
 
         self._late = None
         self._broker.replication.withhold(hole=True)

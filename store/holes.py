@@ -99,6 +99,10 @@ class Holes:
         low = self._min_offset()
         return next((each for each in offsets if each >= low), None)
 
+    def came_back(self) -> Spans:
+        """Return where messages came back that may have no place in their queues; see :attr:`entered`."""
+        return self.entered
+
     @property
     def is_saved(self) -> bool:
         """Whether everything that is known is noted durably."""

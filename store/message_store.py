@@ -30,7 +30,6 @@ from understudy.store.deletions import Deletion, LivingTopics
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
 from understudy.store.hiding import hide_after
-from understudy.store.holes import Spans
 from understudy.store.index_scrub import IndexScrub
 from understudy.store.integrity import Integrity, ScrubReport
 from understudy.store.light_writer import LightWriter
@@ -129,7 +128,7 @@ class MessageStore:
         lookup = self._lookup
         self.read, self.record_before = lookup.read, lookup.record_before
         self.min_queue_offset, self.max_queue_offset = lookup.min_queue_offset, lookup.max_queue_offset
-        self.note_placed = core.holes.placed
+        self.came_back, self.note_placed = core.holes.came_back, core.holes.placed
         self.written_queue_offset, self.is_in_place = lookup.written_queue_offset, lookup.is_in_place
         self.offset_by_time, self.queue_offset_at = lookup.offset_by_time, lookup.queue_offset_at
         self.store_time_of, self.earliest_store_time = lookup.store_time_of, lookup.earliest_store_time
@@ -362,11 +361,6 @@ class MessageStore:
     def repair(self, start: int, *, keep_note: bool = False) -> Repair:
         """Return what puts another replica's bytes into the holes of our log; see :class:`Repair`."""
         return self._repairs.begin(start, keep_note=keep_note)
-
-    @property
-    def came_back(self) -> Spans:
-        """Where messages came back into holes that was noted, and may have no place in their queues (bytes)."""
-        return self._core.holes.entered
 
     # State
 

@@ -26,7 +26,7 @@ LOST, NEW = [b"lost %d" % number * 200 for number in range(4)], b"new"
 
 async def whole(pair: Pair) -> None:
     """Wait until everything is back, where readers find it, and copied."""
-    await until(lambda: pair.master.store.hole is None and not pair.master.store.came_back, 60)
+    await until(lambda: pair.master.store.hole is None and not pair.master.store.came_back(), 60)
     await until(lambda: content(pair.slave) == content(pair.master), 30)
 
 
@@ -152,10 +152,10 @@ def test_what_is_refused_is_put_again_when_the_store_takes_messages() -> None:
             await pair.cluster.restart("c2")
             await until(lambda: pair.master.store.hole is None, 60)
             await trio.sleep(60)
-            assert pair.master.store.came_back
+            assert pair.master.store.came_back()
             assert LOST[0] not in [each.body for each in records(pair.master)]
             pair.master.store.set_writable(True, "the disk is full")
-            await until(lambda: not pair.master.store.came_back, 60)
+            await until(lambda: not pair.master.store.came_back(), 60)
             await whole(pair)
             found_once(pair, queue_id)
 
