@@ -85,6 +85,8 @@ FROM_EPOCHS_OF_LOGS = 2
 """The feature version from which on a first epoch is above those of the group's logs."""
 FORMER_SET = 3
 """The feature version from which on the former set may be elected until a new master confirms that it leads."""
+LIVING_FORMER_SET = 4
+"""The feature version from which on only who lives when a master is elected is of the former set."""
 EPOCHS_APART = 1_000
 """How far: whoever comes first may have missed later terms than its log knows."""
 EPOCH_BELIEVED = 1 << 30
@@ -286,7 +288,8 @@ class Metadata:
             )
         facts = command.live.get(chosen)
         confirms = features >= FORMER_SET and facts is not None and facts.confirms and not decision.unclean
-        former = list(group.electable) if confirms else []
+        all_former = features < LIVING_FORMER_SET
+        former = [one for one in group.electable if all_former or one in command.live] if confirms else []
         _install(group, chosen)
         group.former_set = former
         return _show(

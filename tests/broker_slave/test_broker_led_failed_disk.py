@@ -134,3 +134,39 @@ def test_who_is_elected_alone_and_cannot_take_the_role_takes_it_once_it_can(monk
             assert set(BROKERS) > set(group.brokers)
 
     run_seed(scenario, 1)
+
+
+def test_a_master_that_lost_its_power_is_none_that_leads_while_its_successor_cannot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            second, third = others(first)
+            await group.kill(third)
+            await until(lambda: len(group.members()) == 2, 10)
+            await trio.sleep(3)
+            sent = [b"%d" % number for number in range(20)]
+            for body in sent:
+                assert await group.send(first, body) == 0
+            prepare = SwitchReplication.prepare
+
+            async def full(replication: SwitchReplication, role: Role) -> None:
+                if not role.is_slave and replication is part(group, second):
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                await prepare(replication, role)
+
+            monkeypatch.setattr(SwitchReplication, "prepare", full)
+            # given one loss of power; the other member has everything, and cannot take the role for a while
+            await group.kill(first, power=True)
+            await trio.sleep(1.5)
+            await group.start_broker(first)
+            await trio.sleep(10)
+            assert group.master() is None
+            monkeypatch.setattr(SwitchReplication, "prepare", prepare)
+            await group.ready(2)
+            assert group.master() == second
+            assert group.bodies(second) == sent
+
+    run_seed(scenario, 1)

@@ -18,22 +18,22 @@ from understudy.controller.commands import (
     encode,
 )
 from understudy.controller.election import Live
-from understudy.controller.metadata import FORMER_SET, Metadata
+from understudy.controller.metadata import FORMER_SET, LIVING_FORMER_SET, Metadata
 from understudy.remoting.codes import ResponseCode
 
 SHORT, LONG = Live(1, 100, confirms=True), Live(1, 200, confirms=True)
 
 
-def run(metadata: Metadata, command: Command, features: int = FORMER_SET) -> Outcome:
+def run(metadata: Metadata, command: Command, features: int = LIVING_FORMER_SET) -> Outcome:
     return decode_outcome.decode(metadata.apply(1, 0, features, encode(command)))
 
 
-def lose(metadata: Metadata, live: dict[int, Live], features: int = FORMER_SET) -> Outcome:
+def lose(metadata: Metadata, live: dict[int, Live], features: int = LIVING_FORMER_SET) -> Outcome:
     """Have a successor elected from those who live."""
     return run(metadata, ElectMaster("a", None, False, live, False), features)
 
 
-def alter(metadata: Metadata, master: int, members: Iterable[int], features: int = FORMER_SET) -> Outcome:
+def alter(metadata: Metadata, master: int, members: Iterable[int], features: int = LIVING_FORMER_SET) -> Outcome:
     group = metadata.groups["a"]
     command = AlterSyncStateSet("a", master, group.master_epoch, group.set_epoch, sorted(members), [1, 2, 3])
     return run(metadata, command, features)
@@ -57,9 +57,22 @@ def test_who_was_elected_and_is_gone_before_it_confirms_is_followed_by_another_o
     assert three.groups["a"].sync_state_set == [2]
     assert three.needs_election("a", {3}, lambda broker_id: False, unclean_allowed=False)
     assert lose(three, {3: SHORT}).master_id == 3
-    # and so on: the first one is back, the other one has not confirmed either
-    outcome = lose(three, {1: LONG, 2: SHORT})
-    assert (outcome.code, outcome.master_id, outcome.sync_state_set) == (0, 1, [1])
+
+
+def test_who_was_away_when_its_successor_was_elected_may_have_lost_its_memory(three: Metadata) -> None:
+    lose(three, {2: LONG, 3: SHORT})
+    assert three.groups["a"].former_set == [2, 3]
+    assert lose(three, {1: SHORT}).code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
+    assert lose(three, {1: LONG, 3: SHORT}).master_id == 3
+    # and so on: the first two are back, but were away
+    assert three.groups["a"].former_set == [3]
+    assert lose(three, {1: LONG, 2: LONG}).code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
+    assert lose(three, {1: LONG, 2: LONG, 3: SHORT}).master_id == 3
+
+
+def test_members_of_the_version_before_compute_the_same_former_set(three: Metadata) -> None:
+    lose(three, {2: LONG, 3: SHORT}, FORMER_SET)
+    assert three.groups["a"].former_set == [1, 2, 3]
 
 
 def test_a_master_that_has_confirmed_is_the_only_one_who_may_be_elected(three: Metadata) -> None:
@@ -80,8 +93,8 @@ def test_a_larger_set_confirms_as_well(three: Metadata) -> None:
 def test_nobody_but_the_master_of_the_epoch_confirms(three: Metadata) -> None:
     lose(three, {2: LONG, 3: SHORT})
     late = AlterSyncStateSet("a", 2, three.groups["a"].master_epoch, three.groups["a"].set_epoch, [2], [1, 2, 3])
-    lose(three, {3: SHORT})
-    lose(three, {2: LONG})
+    run(three, ElectMaster("a", 3, True, {2: LONG, 3: SHORT}, False))
+    run(three, ElectMaster("a", 2, True, {2: LONG, 3: SHORT}, False))
     assert run(three, late).code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH
     assert lose(three, {3: SHORT}).master_id == 3
 
@@ -102,7 +115,7 @@ def test_any_other_master_is_the_only_one_at_once(three: Metadata, facts: Live, 
 def test_a_broker_that_was_cleaned_is_none_of_the_former_set(three: Metadata) -> None:
     lose(three, {2: LONG, 3: SHORT})
     run(three, CleanBrokerData("a", [3], True, []))
-    assert three.groups["a"].former_set == [1, 2]
+    assert three.groups["a"].former_set == [2]
 
 
 def test_snapshots_are_read_by_the_version_before_and_those_of_it_here(three: Metadata) -> None:
