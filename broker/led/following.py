@@ -9,8 +9,9 @@ The laws:
 * One change of the role at a time; what is newer meanwhile waits and comes next. A change that failed is made when the
   leader is asked the next time.
 * Without a master the leader is asked for an election, by each replica that notices.
-* The set that replication wants is asked for until it is the one in force, or another master is. A new master asks for
-  the set that it has: so the controllers hear that it leads. Until they have, they may elect others of the former set.
+* The set that replication wants is asked for until it is the one in force, or another master is. A new master first asks
+  for the set that it has, which is never refused for who is in it: so the controllers hear that it leads. Until they
+  have, they may elect others of the former set.
 * A master has the leader say so again and again: with the time of the question it can tell until when nobody else is.
   When its connection to a controller ends, it has to be said anew: controllers elect as soon as they see such an end.
 
@@ -213,6 +214,12 @@ class State:
         return self.role is not None and self.role.master_id == self.own_id
 
     @property
+    def next_set(self) -> frozenset[int]:
+        """The set to ask for next: that of the role until the controllers have heard of it, then the one wanted."""
+        members = self.wanted if self.confirmed or self.role is None else self.role.members
+        return frozenset() if members is None else members
+
+    @property
     def epoch(self) -> int:
         """The newest epoch of which a word was taken, in force or not."""
         return max(word.epoch for word in (self.role, self.changing, self.next_role, NOBODY) if word is not None)
@@ -285,7 +292,7 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
                 )
             if ask is Ask.SET:
                 heard = state.role is not None and word.epoch == state.role.epoch
-                state = _want(attrs.evolve(state, confirmed=state.confirmed or heard), now + pace.again)
+                state = _want_next(attrs.evolve(state, confirmed=state.confirmed or heard), now, pace)
         case Failed(ask, lost):
             state = _answered(state, ask).at(ask, now + pace.again)
             if ask in (Ask.ELECTION, Ask.SET):
@@ -295,9 +302,8 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
                 state = attrs.evolve(state, leader="").at(Ask.LEADER, now + pace.again)
                 state = state.at(Ask.REPLICAS, now)
             if ask is Ask.SET:
-                # Another set than the one that was refused need not wait: it may lack who made it be refused.
-                other = not lost and state.wanted != state.asked_set
-                state = _want(state, now if other else now + pace.again)
+                # Another set than the one that was refused may lack who made it be refused.
+                state = _want(state, now + pace.again) if lost else _want_next(state, now, pace)
         case Pushed(word):
             if plausible(word) and _is_news(state, word):
                 state = state.at(Ask.REPLICAS, now)
@@ -359,6 +365,11 @@ def _want(state: State, at: float) -> State:
     return state.at(Ask.SET, min(at, state.due[Ask.SET]) if needed else math.inf)
 
 
+def _want_next(state: State, now: float, pace: Pace) -> State:
+    """Have the set asked for after a question for one; another one need not wait."""
+    return _want(state, now if state.next_set != state.asked_set else now + pace.again)
+
+
 def _act(state: State, now: float) -> tuple[State, list[Action]]:
     """Begin what is due."""
     actions: list[Action] = []
@@ -369,7 +380,7 @@ def _act(state: State, now: float) -> tuple[State, list[Action]]:
         state = attrs.evolve(state, changing=word, next_role=None)
     for ask in Ask:
         if state.due[ask] <= now and state._may_ask(ask):
-            members = state.wanted if ask is Ask.SET and state.wanted is not None else frozenset()
+            members = state.next_set if ask is Ask.SET else frozenset()
             actions.append(Question(ask, members))
             asked_set = members if ask is Ask.SET else state.asked_set
             state = attrs.evolve(state, asked=state.asked | {ask}, asked_set=asked_set).at(ask, math.inf)

@@ -133,6 +133,25 @@ def test_a_new_master_asks_for_the_set_that_it_has_until_the_controllers_have_he
     assert story.state.due[Ask.SET] == math.inf
 
 
+def test_a_new_master_whose_other_set_is_refused_is_heard_all_the_same() -> None:
+    story = settled(word(1, 3, (1, 2)))
+    leads = word(OWN, 4, (OWN,), 7)
+    story.tell(Looked(), later=5.0)
+    story.tell(Said(Ask.REPLICAS, leads))
+    story.tell(Changed(leads))
+    # given a slave that reports at once, and that the controllers do not let in; the first question is lost
+    assert story.tell(Wanted(frozenset({OWN, 1}))) == []
+    story.tell(Failed(Ask.SET, lost=True))
+    story.tell(Looked(), later=PACE.again)
+    story.tell(LeaderIs("10.0.1.2:9878"))
+    assert Ask.SET in story.state.asked and story.state.asked_set == {OWN}
+    # then it is heard, and the other set is asked for without a pause, and again after one
+    assert Question(Ask.SET, frozenset({OWN, 1})) in story.tell(Said(Ask.SET, leads))
+    assert story.state.confirmed
+    assert Question(Ask.SET, frozenset({OWN, 1})) not in story.tell(Failed(Ask.SET, lost=False))
+    assert Question(Ask.SET, frozenset({OWN, 1})) in story.tell(Looked(), later=PACE.again)
+
+
 def test_a_push_that_nobody_confirms_is_forgotten() -> None:
     story = settled(word(1, 3, (1, 2)))
     story.tell(Pushed(word(OWN, 2**31 - 1, (OWN,))))
