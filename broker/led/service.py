@@ -330,6 +330,7 @@ class Led:
         self._replication.set_sync_state(word.members, word.set_epoch)
         self._tell(Changed(word))
         if word.master_id == state.own_id:
+            self._tell(Wanted(self._replication.wanted_sync_state()))  # slaves may have reported meanwhile
             broker.topics.stamp()
         broker.registration.trigger()
         broker.presence.led()

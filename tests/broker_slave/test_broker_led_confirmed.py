@@ -161,3 +161,21 @@ def test_slaves_get_what_is_written_while_an_epoch_begins_as_of_that_epoch() -> 
             assert cuts == []
 
     run_seed(scenario, 1)
+
+
+def test_a_slave_that_reports_while_the_role_still_begins_comes_into_the_set_at_once() -> None:
+    async def scenario(source: random.Random) -> None:
+        keys = {**ALL, "minInSyncReplicas": "2", "checkSyncStateSetPeriod": "60000", "haSendHeartbeatInterval": "200"}
+        async with led_group(source, keys) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            assert await group.send(first, b"before") == 0
+            # given a name server that does not answer who is elected, for which its role waits
+            second = min(set(BROKERS) - {first}, key=lambda each: part(group, each).own_id)
+            group.cluster.network.cut(group.cluster.address("ns"), group.cluster.address(second))
+            await group.kill(first)
+            await until(lambda: group.master() == second, 10)
+            await group.ready(2, 5)
+            assert await group.send(second, b"after") == 0
+
+    run_seed(scenario, 1)
