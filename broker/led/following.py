@@ -9,8 +9,8 @@ The laws:
 * One change of the role at a time; what is newer meanwhile waits and comes next. A change that failed is made when the
   leader is asked the next time.
 * Without a master the leader is asked for an election, by each replica that notices.
-* The set that replication wants is asked for until it is the one in force, or another master is. A new master first asks
-  for the set that it has, which is never refused for who is in it: so the controllers hear that it leads. Until they
+* The set that replication wants is asked for until it is the one in force, or another master is. A new master asks for
+  the set that it has before, which is not refused for who is in it: so the controllers hear that it leads. Until they
   have, they may elect others of the former set.
 * A master has the leader say so again and again: with the time of the question it can tell until when nobody else is.
   When its connection to a controller ends, it has to be said anew: controllers elect as soon as they see such an end.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,9 +21,10 @@ log = get_logger("broker.led")
 class Heartbeats:
     """The heartbeats of one broker.
 
-    A master that cannot write, and a broker that was elected and cannot take the role, are silent and hang up: so the
-    controllers, those of the reference, too, elect another one. For a while only: nobody else may be there, and what is
-    in the way may end.
+    A master that cannot write, and a broker that was elected and cannot take the role, or has not taken it after the
+    time in which the controllers miss a silent one (its disk hangs, say), are silent and hang up: so the controllers,
+    those of the reference, too, elect another one. For a while only: nobody else may be there, and what is in the way
+    may end.
 
     Args:
         broker: whose.
@@ -44,12 +46,18 @@ class Heartbeats:
         self._addresses = addresses
         self._silent_until = float("-inf")
         self._failed_epoch = -1
+        self._taking: tuple[int, float] | None = None
 
     async def send(self) -> None:
         """Tell all controllers that the broker lives, unless it had better not be elected."""
         broker, replication, keys = self._broker, self._replication, self._broker.options.broker
         if replication.gives_up:
             self._give_up("its disk has failed, and others can lead")
+        if self._taking is not None:
+            epoch, since = self._taking
+            if broker.world.clock.monotonic() - since >= keys.controller_heart_beat_timeout_mills / 1000:
+                self._failed_epoch = epoch
+                self._give_up("it was elected, and has not taken the role in time")
         if broker.world.clock.monotonic() < self._silent_until:
             return
         fields = {
@@ -66,6 +74,15 @@ class Heartbeats:
             async with trio.open_nursery() as nursery:
                 for address in self._addresses():
                     nursery.start_soon(self._controllers.heartbeat, address, fields)
+
+    @contextmanager
+    def taking(self, epoch: int) -> Iterator[None]:
+        """While this lasts, know that this broker is to become the master of *epoch* and is not yet."""
+        self._taking = (epoch, self._broker.world.clock.monotonic())
+        try:
+            yield
+        finally:
+            self._taking = None
 
     def led(self, epoch: int) -> None:
         """Know that the role of *epoch* is in force."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import attrs
@@ -307,37 +308,43 @@ class Led:
         broker, state = self._broker, self.state
         assert state is not None
         self._replication.commanded = word.master_address
+        leads = word.master_id == state.own_id
         try:
-            if same:
-                await self._replication.same_role(word.epoch)
-                broker.identity.role = attrs.evolve(broker.role, epoch=word.epoch)
-            elif word.master_id == state.own_id:
-                self._replication.set_fenced(False)
-                proven_at = state.named_at(word.epoch)
-                self._replication.appoint(word.epoch, word.members, word.set_epoch, proven_at)
-                await broker.change_role(Role("SYNC_MASTER", 0, word.epoch, "elected by the controller"))
-            else:
-                self._replication.set_fenced(False)
-                reason = f"the controller elected {word.master_id}"
-                await broker.change_role(Role("SLAVE", state.own_id, word.epoch, reason))
+            with self._heartbeats.taking(word.epoch) if leads else nullcontext():
+                await self._change_role(word, state, same=same)
         except (RoleChangeError, OSError) as error:
             log.error("the role stays as it is", epoch=word.epoch, why=error)
-            if word.master_id == state.own_id:
+            if leads:
                 self._heartbeats.cannot_lead(word.epoch, str(error))
             self._tell(Changed(word, str(error)))
             return
         self._heartbeats.led(word.epoch)
         self._replication.set_sync_state(word.members, word.set_epoch)
         self._tell(Changed(word))
-        if word.master_id == state.own_id:
+        if leads:
             self._tell(Wanted(self._replication.wanted_sync_state()))  # slaves may have reported meanwhile
             broker.topics.stamp()
         broker.registration.trigger()
         broker.presence.led()
-        if word.master_id == state.own_id:
+        if leads:
             await call_slaves(broker, self._replication, self._controllers, word, lambda: self.state)
         else:
             await self._find_master(word)
+
+    async def _change_role(self, word: Word, state: following.State, *, same: bool) -> None:
+        broker = self._broker
+        if same:
+            await self._replication.same_role(word.epoch)
+            broker.identity.role = attrs.evolve(broker.role, epoch=word.epoch)
+        elif word.master_id == state.own_id:
+            self._replication.set_fenced(False)
+            proven_at = state.named_at(word.epoch)
+            self._replication.appoint(word.epoch, word.members, word.set_epoch, proven_at)
+            await broker.change_role(Role("SYNC_MASTER", 0, word.epoch, "elected by the controller"))
+        else:
+            self._replication.set_fenced(False)
+            reason = f"the controller elected {word.master_id}"
+            await broker.change_role(Role("SLAVE", state.own_id, word.epoch, reason))
 
     def _take_news(self, action: TakeNews) -> None:
         self._replication.commanded = action.word.master_address

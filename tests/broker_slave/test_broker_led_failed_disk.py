@@ -170,3 +170,27 @@ def test_a_master_that_lost_its_power_is_none_that_leads_while_its_successor_can
             assert group.bodies(second) == sent
 
     run_seed(scenario, 1)
+
+
+def test_who_is_elected_and_whose_disk_hangs_gives_way_until_it_answers() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            assert await group.send(first, b"before") == 0
+            # given a disk that fails no call, and takes very long for each
+            hanging = min(others(first), key=lambda each: part(group, each).own_id)
+            disk = group.cluster.host(hanging).disk
+            disk.sync_seconds = 60.0
+            assert await group.send(first, b"not on the disk that hangs") == 0
+            await group.kill(first)
+            await until(lambda: group.master() not in (None, first), 10)
+            # then another one leads, and who hung follows it at last
+            master = str(group.master())
+            assert master != hanging
+            assert await group.send(master, b"goes on") == 0
+            disk.sync_seconds = 0.0
+            await until(lambda: hanging in group.members(), 130)
+            assert group.master() == master
+
+    run_seed(scenario, 1)
