@@ -157,10 +157,14 @@ class SyncStateKeeper:
 
     @property
     def forsaken(self) -> bool:
-        """Whether nothing can be acknowledged: no controller says that this is the master, and a member is away."""
+        """Whether nothing can be acknowledged: no controller says that this is the master.
+
+        And a member is away, or they have not heard yet that it leads: neither can they now.
+        """
         silent = self._clock.monotonic() - max(self._proven_at.monotonic, self._left_at)
         away = self.state.everybody - self._followers.keys() - {self.state.own_id}
-        return bool(away) and silent > self._settings.trust_s and not self.proven
+        waits = bool(away) or self.unconfirmed is not None
+        return waits and silent > self._settings.trust_s and not self.proven
 
     def doubt(self) -> None:
         """Take note that a controller may have missed this master: it proves nothing before one is asked again."""

@@ -11,7 +11,8 @@ from test_broker_led_rows import part
 
 from understudy.broker.led.controllers import Controllers, UnansweredError
 from understudy.broker.led.following import Word
-from understudy.testkit.led.group import BROKERS, led_group
+from understudy.ha.switch.sync_state import Moment
+from understudy.testkit.led.group import BROKERS, CONTROLLERS, led_group
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
@@ -82,6 +83,35 @@ def test_nothing_is_acknowledged_before_the_controllers_have_heard_that_the_mast
     run_seed(scenario, 1)
 
 
+def test_sends_to_a_master_that_the_controllers_have_not_heard_and_that_are_lost_are_refused_unwritten() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group, trio.open_nursery() as nursery:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            await group.kill(first)
+
+            def leading() -> list[str]:
+                keepers = {each: part(group, each)._keeper for each in group.brokers}
+                return [each for each, keeper in keepers.items() if keeper is not None and keeper.unconfirmed]
+
+            # given controllers that are lost just when they have elected another one
+            await until(lambda: bool(leading()), 10, 0.0001)
+            second = leading()[0]
+            group.cluster.partition(BROKERS, CONTROLLERS)
+            for number in range(20):
+                nursery.start_soon(group.send, second, b"%d" % number)
+                await trio.sleep(0.2)
+            end = group.brokers[second].store.max_physical_offset
+            assert await group.send(second, b"refused") not in (0, -1)
+            assert group.brokers[second].store.max_physical_offset == end
+            # then it takes messages again once they are back
+            group.cluster.heal()
+            master = await group.ready(2)
+            assert await group.send(master, b"goes on") == 0
+
+    run_seed(scenario, 1)
+
+
 def test_a_master_alone_that_is_elected_again_and_again_goes_on() -> None:
     async def scenario(source: random.Random) -> None:
         async with led_group(source, ALL) as group:
@@ -140,6 +170,8 @@ def test_slaves_get_what_is_written_while_an_epoch_begins_as_of_that_epoch() -> 
             for number in range(9):
                 nursery.start_soon(send, number)
             part = group.part(1)
+            clock = master.world.clock
+            part.prove(Moment(clock.monotonic(), clock.wall_ms() / 1000), group.set_epoch)
             await part.same_role(group.epoch + 1)
             begins = part.epochs()[-1].start_offset
             assert begins < master.store.max_physical_offset
