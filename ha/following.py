@@ -239,16 +239,23 @@ class MasterFollower(ABC, Generic[Frame]):
             with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
                 await stream.aclose()
 
-    async def _frames(self, line: Line[Frame]) -> list[Frame] | str:
-        """Return what the master sends next, at least one frame, or why the connection must end."""
+    async def _frames(self, line: Line[Frame], *, silent: bool = False) -> list[Frame] | str:
+        """Return what the master sends next, at least one frame, or why the connection must end.
+
+        Args:
+            line: the connection.
+            silent: report nothing meanwhile.
+        """
         clock, settings = self._world.clock, self._settings
         while True:
             now = clock.monotonic()
             if now - line.last_read > settings.housekeeping_ms / 1000:
                 return f"the master said nothing for {settings.housekeeping_ms} ms"
-            if now - line.last_write >= settings.heartbeat_ms / 1000:
-                await self._report(line, line.reported)
-            wake = min(line.last_write + settings.heartbeat_ms / 1000, line.last_read + settings.housekeeping_ms / 1000)
+            wake = line.last_read + settings.housekeeping_ms / 1000
+            if not silent:
+                if now - line.last_write >= settings.heartbeat_ms / 1000:
+                    await self._report(line, line.reported)
+                wake = min(wake, line.last_write + settings.heartbeat_ms / 1000)
             data = None
             with clock.move_on_after(max(wake - now, 0.001)):
                 data = await line.stream.receive_some(_RECEIVE_BYTES)

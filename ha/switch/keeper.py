@@ -315,7 +315,7 @@ class SwitchConversation:
         self._keeper = keeper
         self._reader = SlaveFrameReader()
         self._handshake: SlaveHandshake | None = None
-        self._transferring = False
+        self._answered = self._transferring = False
         self._told_confirm = -1
         self.reply = b""
 
@@ -329,10 +329,13 @@ class SwitchConversation:
 
     def feed(self, data: bytes | None) -> int | None:
         offset = None
+        self._answered = self._answered or (self._handshake is not None and not self.reply)
         for frame in self._reader.feed(data or b""):
             if isinstance(frame, Report):
                 if self._handshake is None:
                     raise WireError("the slave reports before its handshake")
+                if not self._answered:  # it may have what is to be cut
+                    raise WireError("the slave reports before it was answered what this master has")
                 offset = frame.offset if offset is None else max(offset, frame.offset)
                 self._transferring = True
                 continue

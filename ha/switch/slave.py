@@ -135,7 +135,7 @@ class SwitchSlave(MasterFollower[Frame]):
         line.reported = self._store.max_physical_offset
         greeting: list[Frame] | str | None = None
         with self._world.clock.move_on_after(HANDSHAKE_SECONDS):
-            greeting = await self._frames(line)
+            greeting = await self._frames(line, silent=True)  # what we have may be cut yet
         if greeting is None:
             return f"the master did not answer the handshake within {HANDSHAKE_SECONDS:.0f} s"
         if isinstance(greeting, str):

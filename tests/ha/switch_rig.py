@@ -11,8 +11,10 @@ from ha_rig import FILE, HaSettings, Log, world_of
 
 from understudy.ha.master import HaMaster
 from understudy.ha.switch.epoch_file import EpochFile
+from understudy.ha.switch.frames import Report, SlaveHandshake
 from understudy.ha.switch.keeper import SyncStateKeeper
 from understudy.ha.switch.slave import SwitchSlave
+from understudy.runtime.network import ByteStream
 from understudy.testkit.sim.disk import SimDisk
 from understudy.testkit.sim.network import SimNetwork
 
@@ -179,3 +181,11 @@ async def elect(nursery: trio.Nursery, controller: Controller, replicas: dict[in
             await replica.follow(nursery, master)
     await replicas[master].lead(nursery, controller)
     return replicas[master]
+
+
+async def greet(stream: ByteStream, broker_id: int, offset: int = 0) -> bytes:
+    """Greet a master as a slave whose log ends at *offset*; return what it answers."""
+    await stream.send_all(SlaveHandshake(broker_id).to_bytes())
+    answer = await stream.receive_some(10_000)
+    await stream.send_all(Report(offset).to_bytes())
+    return answer

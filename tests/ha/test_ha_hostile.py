@@ -10,14 +10,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import trio
 from ha_rig import FILE, HaSettings, Log, master_of, slave_of, world_of
-from switch_rig import SwitchValues
+from switch_rig import SwitchValues, greet
 from trio.testing import MockClock
 
 from understudy.ha import wire
 from understudy.ha.master import MOST_CONNECTIONS, HaMaster
 from understudy.ha.switch.epoch_file import EpochFile
 from understudy.ha.switch.epochs import Epochs
-from understudy.ha.switch.frames import Report, SlaveHandshake
+from understudy.ha.switch.frames import SlaveHandshake
 from understudy.ha.switch.keeper import SyncStateKeeper
 from understudy.runtime.background import open_background
 from understudy.runtime.network import ByteStream
@@ -171,7 +171,10 @@ async def test_whatever_a_peer_sends_the_next_one_is_served_and_nothing_is_left(
             assert frozenset({1}) == keeper.state.latest
         # and the next one is served
         stream = await connected(network, "next")
-        await stream.send_all(SlaveHandshake(2).to_bytes() + Report(500).to_bytes() if led else wire.report(500))
+        if led:
+            await greet(stream, 2, 500)
+        else:
+            await stream.send_all(wire.report(500))
         received = b""
         with trio.fail_after(5):
             while not received.endswith(b"x" * 500):

@@ -7,7 +7,7 @@ import random
 import pytest
 import trio
 from ha_rig import FILE, world_of
-from switch_rig import PORT, Controller, Replica, SwitchValues, elect
+from switch_rig import PORT, Controller, Replica, SwitchValues, elect, greet
 from trio.testing import MockClock
 
 from understudy.ha.switch import frames
@@ -116,8 +116,8 @@ async def test_no_frame_holds_bytes_of_two_epochs(network: SimNetwork, autojump_
             master.log.append(bytes([number]) * (333 * number))
             await trio.sleep(0.1)
         stream = await world_of(network, "r2").network.connect("r1", PORT, 1)
-        await stream.send_all(frames.SlaveHandshake(2).to_bytes() + frames.Report(0).to_bytes())
         reader, got = frames.MasterFrameReader(), bytearray()
+        reader.feed(await greet(stream, 2))
         while len(got) < master.log.max_physical_offset:
             for frame in reader.feed(await stream.receive_some(10_000)):
                 if isinstance(frame, frames.EpochTransfer) and frame.body:
@@ -244,10 +244,9 @@ async def test_a_slave_counts_once_however_often_it_is_connected(
         master = await elect(nursery, controller, replicas, 1)
         master.log.append(b"x" * 300)
         first, second = [await world_of(network, f"r{n}").network.connect("r1", PORT, 1) for n in (2, 3)]
-        hello = frames.SlaveHandshake(2).to_bytes()
-        await first.send_all(hello + frames.Report(0).to_bytes())
+        await greet(first, 2)
         await trio.sleep(0.1)
-        await second.send_all(hello + frames.Report(0).to_bytes())
+        await greet(second, 2)
         await trio.sleep(0.1)
         await first.send_all(frames.Report(300).to_bytes())
         await trio.sleep(0.1)
@@ -273,3 +272,46 @@ async def test_nobody_is_served_by_a_master_that_may_be_none(network: SimNetwork
         master.keeper.fenced = False
         await trio.sleep(5)
         assert master.log.data == replicas[2].log.data
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one read", "later"])
+async def test_a_report_before_the_answer_to_the_greeting_counts_for_nothing(
+    together: bool, network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    replicas, controller = replicas_of(network, 1, SwitchValues()), Controller()
+    async with open_background() as nursery:
+        master = await elect(nursery, controller, replicas, 1)
+        master.log.append(b"x" * 300)
+        stream = await world_of(network, "r2").network.connect("r1", PORT, 1)
+        hello = frames.SlaveHandshake(2).to_bytes()
+        # as a real one does that has greeted twice before it was answered, or not
+        await stream.send_all(hello * 2 if not together else hello + frames.Report(300).to_bytes())
+        assert await stream.receive_some(1) == b"" if together else await stream.receive_some(10_000)
+        assert master.keeper is not None
+        assert frozenset({1}) == master.keeper.state.everybody
+        if not together:
+            await stream.send_all(hello + frames.Report(300).to_bytes())
+            await trio.sleep(0.1)
+            assert frozenset({1, 2}) == master.keeper.state.everybody
+
+
+async def test_a_slave_says_nothing_of_what_it_has_before_its_master_has_answered(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    replicas, controller = replicas_of(network, 2, SwitchValues()), Controller()
+    slave = replicas[2]
+    listener = await world_of(network, "r1").network.listen("0.0.0.0", PORT)
+    async with open_background() as nursery:
+        slave.log.append(b"never had by the next master" * 10)
+        await slave.history.save(Epochs.of([(1, 0)]))
+        await slave.follow(nursery, 1)
+        # given a master that takes the connection and is slower to answer than a slave is to say something
+        stream = await listener.accept()
+        said = b""
+        with trio.move_on_after(2.5 * slave.settings.heartbeat_ms / 1000):
+            while data := await stream.receive_some(10_000):
+                said += data
+        assert said == frames.SlaveHandshake(2).to_bytes()
+        await stream.aclose()
+        await listener.aclose()
+    assert controller.members == set()
