@@ -5,6 +5,9 @@ from __future__ import annotations
 from understudy.broker.absence import limit_ms
 from understudy.broker.config import BrokerOptions
 
+ASKED_SECONDS = 10.0
+"""How long a question to the controllers counts at least: it is taken at once, and confirmed within 5 s."""
+
 
 class KeyedSwitchSettings:
     """The settings of controller mode as they stand in a broker's keys now."""
@@ -25,3 +28,14 @@ class KeyedSwitchSettings:
         """How long the word of a controller holds, in seconds."""
         keys = self._broker_keys
         return limit_ms(keys.controller_heart_beat_timeout_mills, keys.broker_heartbeat_interval) / 1000
+
+    @property
+    def asked_s(self) -> float:
+        """How long a question for a set that has left may still be accepted, in seconds.
+
+        The network may hold it back for as long as controllers take who asked for one that lives: they let in nobody
+        for a master that they have missed, and hang up on it.
+        """
+        keys = self._broker_keys
+        missed_s = (keys.controller_heart_beat_timeout_mills + keys.broker_heartbeat_interval) / 1000
+        return max(ASKED_SECONDS, missed_s)

@@ -23,12 +23,6 @@ from understudy.runtime.log import get_logger
 
 log = get_logger("ha.sync_state")
 
-ASKED_SECONDS = 10.0
-"""How long a question that has left may still be accepted: it is taken at once, and confirmed within 5 s.
-
-Whoever has heard nothing by then does not know whether it was.
-"""
-
 EVERYBODY = 1 << 30
 """The number of copies that stands for all of the sync-state set (``allAckInSyncStateSet``)."""
 
@@ -209,7 +203,7 @@ class SyncStateKeeper:
         """
         if question not in self.state.asked:
             return None
-        until = self._clock.monotonic() + ASKED_SECONDS
+        until = self._clock.monotonic() + self._settings.asked_s
         self.state = self.state.left(question, until)
         return attrs.evolve(question, until=until)
 

@@ -17,6 +17,7 @@ class SwitchSettings(Protocol):
         copies: replicas that must have a message, unless all must (``inSyncReplicas``).
         trust_s: how long nobody else can be elected after a controller was asked and said that this is the master, in
             seconds: less than the controllers wait for a silent one.
+        asked_s: how long a question for a set that has left may still be accepted, in seconds.
     """
 
     @property
@@ -33,3 +34,5 @@ class SwitchSettings(Protocol):
     def copies(self) -> int: ...
     @property
     def trust_s(self) -> float: ...
+    @property
+    def asked_s(self) -> float: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from math import inf
 
 import pytest
 import trio
@@ -157,6 +158,40 @@ def test_who_was_let_in_by_an_answer_that_was_lost_counts_for_as_long_as_nobody_
             assert 0 not in codes
             group.cluster.heal()
             await group.ready(2, 60)
+
+    run_seed(scenario, 1)
+
+
+def test_a_question_that_the_network_holds_back_counts_for_as_long_as_controllers_take_its_asker_for_alive() -> None:
+    async def scenario(source: random.Random) -> None:
+        keys = {**ALL, "inSyncReplicas": "1", "minInSyncReplicas": "1", "controllerHeartBeatTimeoutMills": "30000"}
+        async with led_group(source, keys) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            comes, gone = others(first)
+            for each in (gone, comes):
+                await group.kill(each)
+            await until(lambda: group.members() == [first], 10)
+            # given a question for a slave that is back, which does not come to the leader of the controllers
+            network, address = group.cluster.network, group.cluster.address
+            leader = next(each for each in CONTROLLERS if group.controllers[each].member.leads())
+            network.cut(address(first), address(leader))
+            keeper = part(group, first)._keeper
+            assert keeper is not None
+            await group.start_broker(comes)
+            await until(lambda: any(len(each.members) == 2 and each.until < inf for each in keeper.state.asked), 20)
+            # when the slave is gone, and another controller leads and says that the set is as before
+            network.cut(address(first), address(comes))
+            network.cut(address(comes), address(first))
+            rest = [each for each in CONTROLLERS if each != leader]
+            group.cluster.partition([leader], rest)
+            await until(lambda: any(group.controllers[each].member.leads() for each in rest), 10)
+            await trio.sleep(20)
+            # then it may be accepted yet
+            assert await group.send(first, b"too early") != 0
+            assert len(keeper.state.everybody) == 2
+            await trio.sleep(20)
+            assert await group.send(first, b"alone") == 0
 
     run_seed(scenario, 1)
 

@@ -33,6 +33,7 @@ class SwitchValues:
     sync_flush: bool = False
     copies: int = 1
     trust_s: float = math.inf
+    asked_s: float = 10.0
 
 
 class DurableLog(Log):
