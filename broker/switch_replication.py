@@ -266,8 +266,12 @@ class SwitchReplication(Replication):
             self._tell_copies()
 
     def asking(self, members: frozenset[int], set_epoch: int) -> SetQuestion | None:
-        """Know that the controller is to be asked for *members* in the place of the set of *set_epoch*."""
-        if self._keeper is None:
+        """Know that the controller is to be asked for *members* in the place of the set of *set_epoch*.
+
+        Unless another set has come to be wanted since that was decided: without one of *members*, what is acknowledged
+        need not be there any more.
+        """
+        if self._keeper is None or members not in (self._keeper.state.latest, self._keeper.state.accepted):
             return None
         flush = self._log.flush if self._switch.all_must_ack else None
         question = SetQuestion(self._keeper, members, set_epoch, flush, self._tell_copies)

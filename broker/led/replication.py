@@ -82,7 +82,7 @@ class LedReplication(Protocol):
         ...
 
     def asking(self, members: frozenset[int], set_epoch: int) -> SetQuestion | None:
-        """Know that the controllers are to be asked for a set; ``None``: a slave asks for nothing.
+        """Know that the controllers are to be asked for a set; ``None``: they are not, it is not wanted any more.
 
         Args:
             members: the set.

@@ -10,6 +10,7 @@ from test_broker_led_replication import ALL, Group, open_group
 
 from understudy.broker.broker import Broker
 from understudy.broker.role import Role
+from understudy.broker.switch_question import SetQuestion
 from understudy.broker.switch_replication import SwitchReplication
 from understudy.testkit.led.group import BROKERS, led_group
 from understudy.testkit.sim.determinism import run_seed
@@ -177,12 +178,28 @@ def test_what_is_acknowledged_while_a_master_prepares_to_be_alone_is_on_its_disk
             # given a question that is decided, though the slaves are there and another set is wanted
             disk = group.cluster.host("c1").disk
             disk.sync_seconds, disk.effect_first = 1.0, True
-            question = group.part(1).asking(frozenset({1}), group.set_epoch)
-            assert question is not None
+            keeper, changed = group.part(1)._keeper, group.part(1)._tell_copies
+            assert keeper is not None
+            question = SetQuestion(keeper, frozenset({1}), group.set_epoch, master.store.flush, changed)
+            changed()
             nursery.start_soon(question.durable_alone)
             # then what comes meanwhile waits for the disk
             for each in range(3):
                 assert await group.send(master, b"%d" % each) == 0
                 assert master.store.flushed_offset == master.store.max_physical_offset
+
+    run_seed(scenario, 1)
+
+
+def test_a_question_for_a_slave_that_is_gone_before_it_is_asked_does_not_leave() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, ALL) as group:
+            master = await elected_alone(group)
+            # given a question that was decided when a slave came, which is gone in the same moment
+            assert group.part(1).wanted_sync_state() == {1}
+            assert await group.send(master, b"the slave lacks it") == 0
+            assert group.part(1).asking(frozenset({1, 2}), group.set_epoch) is None
+            # while the set that is in force may be asked for, by who has to be heard
+            assert group.part(1).asking(frozenset({1}), group.set_epoch) is not None
 
     run_seed(scenario, 1)
