@@ -152,8 +152,7 @@ class Replication:
         store.set_writable(not role.is_slave)
         self.settings_changed()
         if not role.is_slave:
-            incomplete = store.drop_incomplete()
-            if incomplete:
+            if incomplete := store.drop_incomplete():
                 log.warning("the master's last record had not come whole, it is cut off", bytes=incomplete)
             durable = self._options.store.flush_disk_type == "SYNC_FLUSH"
             self.master = self._make_master(DurableLog(store) if durable else store)
