@@ -274,11 +274,11 @@ def _members(key: str, text: str) -> dict[str, tuple[str, int]]:
         member, dash, address = part.partition("-")
         host, colon, port = address.rpartition(":")
         if not (member and dash and host and colon and port.isdigit() and 0 < int(port) < 65_536):
-            raise ConfigError(f"{key}: {part!r} is not of the form id-host:port", key)
+            raise ConfigError(f"{key}: {printable(part)!r} is not of the form id-host:port", key)
         _check_length(key, member)
         if member in members:
             raise ConfigError(f"{key}: id {member} is given twice", key)
         if (host, int(port)) in members.values():
-            raise ConfigError(f"{key}: address {host}:{port} is given twice", key)
+            raise ConfigError(f"{key}: address {printable(host)}:{port} is given twice", key)
         members[member] = (host, int(port))
     return members
