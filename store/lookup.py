@@ -78,7 +78,13 @@ class Lookup:
         return None if unit is None or unit[1] == FILLER_SIZE else (unit[0], unit[1])
 
     def is_in_place(self, topic: str, queue_id: int, offset: int, physical_offset: int) -> bool:
-        """Whether a queue has, at queue offset *offset*, the record at *physical_offset*, though it may be hidden."""
+        """Return whether a queue has a record in its place, though readers may not see it yet.
+
+        Args:
+            topic, queue_id: the queue.
+            offset: the queue offset.
+            physical_offset: where the record begins in the log.
+        """
         queue = self._core.consume_queues.by_key.get((topic, queue_id))
         if queue is None or not 0 <= offset < queue.next_offset:
             return False

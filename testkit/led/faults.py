@@ -162,8 +162,11 @@ async def lose_elected(group: LedGroup, first: str, source: random.Random) -> No
         else:
             await group.kill(name, power=True)
         await trio.sleep(source.uniform(0.1, 4.0))
-        group.cluster.heal()
     back = [first] if cut or name is None else [first, name]
+    if cut and source.random() < 0.5:
+        await group.start_broker(back.pop())  # it lacks what it had not on its disk, and must not be elected for that
+        await trio.sleep(source.uniform(0.5, 4.0))
+    group.cluster.heal()
     if _durable(group) and source.random() < 0.5:
         back.reverse()  # else only the first may have what was acknowledged: the other may be elected before it comes
     for each in back:

@@ -92,7 +92,7 @@ def test_it_is_put_again_once_when_the_master_gets_it_back_in_a_later_return() -
     run(scenario)
 
 
-def found_once(pair: Pair, queue_id: int) -> None:
+def check_found_once(pair: Pair, queue_id: int) -> None:
     """Check that what was lost is the last message of its queue, and is there once."""
     for broker in (pair.master, pair.slave):
         found = [each.body for each in records(broker) if each.queue_id == queue_id]
@@ -118,7 +118,7 @@ def test_a_master_that_dies_between_writing_and_entering_it_puts_it_again(monkey
             await pair.cluster.restart("c1")
             await pair.online()
             await whole(pair)
-            found_once(pair, queue_id)
+            check_found_once(pair, queue_id)
 
     run(scenario)
 
@@ -139,7 +139,7 @@ def test_a_disk_that_refuses_once_to_have_it_entered_delays_it(monkeypatch: pyte
             await pair.cluster.restart("c2")
             await whole(pair)
             assert refused
-            found_once(pair, queue_id)
+            check_found_once(pair, queue_id)
 
     run(scenario)
 
@@ -157,7 +157,7 @@ def test_what_is_refused_is_put_again_when_the_store_takes_messages() -> None:
             pair.master.store.set_writable(True, "the disk is full")
             await until(lambda: not pair.master.store.came_back(), 60)
             await whole(pair)
-            found_once(pair, queue_id)
+            check_found_once(pair, queue_id)
 
     run(scenario)
 
@@ -196,7 +196,7 @@ def test_what_a_return_had_no_time_to_enter_is_put_again(monkeypatch: pytest.Mon
                 assert await send_raw(pair, pair.master, NEW, "", queue_id=queue.queue_id) == 0
             await pair.cluster.restart("c2")
             await whole(pair)
-            found_once(pair, queue.queue_id)
+            check_found_once(pair, queue.queue_id)
 
     run(scenario)
 

@@ -187,7 +187,7 @@ def test_what_stands_before_a_hole_is_given() -> None:
 def test_a_hole_is_looked_at_once_by_each_slave_that_may_fill_it(monkeypatch: pytest.MonkeyPatch) -> None:
     filled: list[int] = []
 
-    async def fill(broker: Broker, member: Member, hole: int, end: int, until: float, came: object) -> str:
+    async def fill(broker: Broker, member: Member, hole: int, end: int, until: float) -> str:
         filled.append(member.broker_id)
         return "it has it neither"
 
