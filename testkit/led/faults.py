@@ -69,7 +69,7 @@ async def inject(group: LedGroup, fault: str, source: random.Random, *, long_cut
     elif fault == "fail_disk":
         return await fail_disk(group, name, source)
     elif fault in ("kill_master", "kill_broker", "power", "restart"):
-        await group.kill(name, power=fault == "power")
+        await group.kill(name, power=fault == "power" and (not long_cuts or _spares(group, name)))
         await trio.sleep(pause if fault != "restart" else 0.05)
         await group.start_broker(name)
     elif fault in ("freeze_master", "freeze_broker"):
@@ -150,7 +150,7 @@ async def lose_elected(group: LedGroup, first: str, source: random.Random) -> No
     """
     known, cut = group.facts(), source.random() < 0.5
     before = known.master_epoch if known is not None else 0
-    await group.kill(first, power=cut and source.random() < 0.5)  # what all have in their memories is lost with all
+    await group.kill(first, power=cut and source.random() < 0.5 and _spares(group, first))
     in_role = source.random() < 0.7
     with trio.move_on_after(NEXT_SECONDS):
         await until(lambda: _elected(group, before, in_role=in_role), 2 * NEXT_SECONDS, 0.001)
@@ -197,6 +197,11 @@ async def lose_answer(group: LedGroup, name: str, source: random.Random) -> None
     await trio.sleep(source.uniform(*LONG_CUT_SECONDS))
     group.cluster.heal()
     await group.start_broker(others[1])
+
+
+def _spares(group: LedGroup, name: str) -> bool:
+    """Whether another one has all that *name* has in its memory: what all members have only there is lost with all."""
+    return group.master() is not None and bool(set(group.members()) & group.brokers.keys() - {name})
 
 
 def _durable(group: LedGroup) -> bool:
