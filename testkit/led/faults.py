@@ -72,6 +72,8 @@ async def inject(group: LedGroup, fault: str, source: random.Random, *, long_cut
         await group.kill(name, power=fault == "power" and (not long_cuts or _spares(group, name)))
         await trio.sleep(pause if fault != "restart" else 0.05)
         await group.start_broker(name)
+        if long_cuts and fault == "power":
+            await _rejoin(group, name)
     elif fault in ("freeze_master", "freeze_broker"):
         group.cluster.freeze(name)
         await trio.sleep(pause)
@@ -150,7 +152,8 @@ async def lose_elected(group: LedGroup, first: str, source: random.Random) -> No
     """
     known, cut = group.facts(), source.random() < 0.5
     before = known.master_epoch if known is not None else 0
-    await group.kill(first, power=cut and source.random() < 0.5 and _spares(group, first))
+    power = cut and source.random() < 0.5 and _spares(group, first)
+    await group.kill(first, power=power)
     in_role = source.random() < 0.7
     with trio.move_on_after(NEXT_SECONDS):
         await until(lambda: _elected(group, before, in_role=in_role), 2 * NEXT_SECONDS, 0.001)
@@ -172,6 +175,7 @@ async def lose_elected(group: LedGroup, first: str, source: random.Random) -> No
     for each in back:
         await group.start_broker(each)
         await trio.sleep(source.uniform(0.0, 1.0))
+    await _rejoin(group, first if power or name is None else name)
 
 
 async def kill_all(group: LedGroup, source: random.Random) -> None:
@@ -197,6 +201,16 @@ async def lose_answer(group: LedGroup, name: str, source: random.Random) -> None
     await trio.sleep(source.uniform(*LONG_CUT_SECONDS))
     group.cluster.heal()
     await group.start_broker(others[1])
+
+
+async def _rejoin(group: LedGroup, name: str) -> None:
+    """Wait until *name*, which may have lost what only its memory had, has it again; nobody else dies meanwhile.
+
+    The last who lives is elected, and where memory counts that would be who has lost it.
+    """
+    if not _durable(group):
+        with trio.move_on_after(2 * NEXT_SECONDS):
+            await until(lambda: group.master() and name in {*group.members(), *group.own_keys}, 3 * NEXT_SECONDS)
 
 
 def _spares(group: LedGroup, name: str) -> bool:
@@ -227,6 +241,7 @@ async def fail_disk(group: LedGroup, name: str, source: random.Random) -> str | 
     await group.kill(name, power=source.random() < 0.5)
     disk.sync_error = None
     await group.start_broker(name)
+    await _rejoin(group, name)
     return said
 
 
