@@ -47,6 +47,7 @@ log = get_logger("container.holes")
 
 _RECORDS_AT_ONCE = 100
 _EVER_MS = 1 << 62
+"""Whenever it was due, the log is asked whether it was delivered."""
 _NOTES_OF_HALVES = (names.HALF_OPERATION_TOPIC, names.ROCKSDB_HALF_OPERATION_TOPIC)
 
 
@@ -122,19 +123,27 @@ def _copy(record: Record) -> InnerMessage:
 def _passed(broker: Broker, record: Record) -> InnerMessage | None:
     """Return what is to be put for a message that was passed while it was missing; ``None``: it was not."""
     if record.topic == names.SCHEDULE_TOPIC:
-        level = record.queue_id + 1
-        if record.queue_offset >= broker.schedule_progress.offsets.get(level, 0):
-            return None
-        message = due_message(level, record)
-        if message is None or message.topic not in broker.topics.rows:
-            return None
-        return None if delivered_before(escape_parts(broker), message, _EVER_MS) else message
+        return _passed_by_level(broker, record)
     if record.topic == names.HALF_TOPIC:
-        if record.queue_offset >= broker.offsets.query(names.TRANSACTION_GROUP, record.topic, record.queue_id):
-            return None
-        half = Half.of(record)
-        return None if half is None or was_decided(broker.store, half) else _copy(record)
+        return _passed_by_checks(broker, record)
     return None
+
+
+def _passed_by_level(broker: Broker, record: Record) -> InnerMessage | None:
+    level = record.queue_id + 1
+    if record.queue_offset >= broker.schedule_progress.offsets.get(level, 0):
+        return None
+    message = due_message(level, record)
+    if message is None or message.topic not in broker.topics.rows:
+        return None
+    return None if delivered_before(escape_parts(broker), message, _EVER_MS) else message
+
+
+def _passed_by_checks(broker: Broker, record: Record) -> InnerMessage | None:
+    if record.queue_offset >= broker.offsets.query(names.TRANSACTION_GROUP, record.topic, record.queue_id):
+        return None
+    half = Half.of(record)
+    return None if half is None or was_decided(broker.store, half) else _copy(record)
 
 
 def _would_be_read(broker: Broker, record: Record) -> bool:

@@ -74,6 +74,17 @@ async def keep_sending(group: LedGroup, name: str, acknowledged: list[bytes]) ->
         await trio.sleep(0.02)
 
 
+async def left_alone(group: LedGroup) -> tuple[str, str]:
+    """Create the topic, and have both slaves leave; return the hosts of the master and of one who may come back."""
+    first = await group.ready(3)
+    await group.create_topic(first)
+    comes, gone = others(first)
+    for each in (gone, comes):
+        await group.kill(each)
+    await until(lambda: group.members() == [first], 10)
+    return first, comes
+
+
 def test_a_slave_that_controllers_let_in_late_lacks_nothing_that_was_acknowledged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,12 +142,7 @@ def test_a_question_that_nobody_answered_holds_up_a_master_for_a_while_only(monk
 def test_who_was_let_in_by_an_answer_that_was_lost_counts_for_as_long_as_nobody_says_otherwise() -> None:
     async def scenario(source: random.Random) -> None:
         async with led_group(source, {**ALL, "minInSyncReplicas": "1"}) as group:
-            first = await group.ready(3)
-            await group.create_topic(first)
-            comes, gone = others(first)
-            for each in (gone, comes):
-                await group.kill(each)
-            await until(lambda: group.members() == [first], 10)
+            first, comes = await left_alone(group)
             # given a slave that comes back, and controllers that let it in, whose answer does not come
             keeper = part(group, first)._keeper
             assert keeper is not None
@@ -166,12 +172,7 @@ def test_a_question_that_the_network_holds_back_counts_for_as_long_as_controller
     async def scenario(source: random.Random) -> None:
         keys = {**ALL, "inSyncReplicas": "1", "minInSyncReplicas": "1", "controllerHeartBeatTimeoutMills": "30000"}
         async with led_group(source, keys) as group:
-            first = await group.ready(3)
-            await group.create_topic(first)
-            comes, gone = others(first)
-            for each in (gone, comes):
-                await group.kill(each)
-            await until(lambda: group.members() == [first], 10)
+            first, comes = await left_alone(group)
             # given a question for a slave that is back, which does not come to the leader of the controllers
             network, address = group.cluster.network, group.cluster.address
             leader = next(each for each in CONTROLLERS if group.controllers[each].member.leads())

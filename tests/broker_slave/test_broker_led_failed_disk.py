@@ -33,6 +33,16 @@ async def fail_once(group: LedGroup, name: str) -> None:
     disk.sync_error = None
 
 
+async def left_with_two(group: LedGroup) -> tuple[str, str]:
+    """Create the topic, and have the third member leave; return the hosts of the master and of its last slave."""
+    first = await group.ready(3)
+    await group.create_topic(first)
+    second, third = others(first)
+    await group.kill(third)
+    await until(lambda: len(group.members()) == 2, 10)
+    return first, second
+
+
 def test_a_slave_whose_disk_has_failed_leaves_the_set() -> None:
     async def scenario(source: random.Random) -> None:
         async with led_group(source, ALL) as group:
@@ -115,11 +125,7 @@ def test_who_is_elected_and_cannot_take_the_role_gives_way(monkeypatch: pytest.M
 def test_who_is_elected_alone_and_cannot_take_the_role_takes_it_once_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(source: random.Random) -> None:
         async with led_group(source, ALL) as group:
-            first = await group.ready(3)
-            await group.create_topic(first)
-            second, third = others(first)
-            await group.kill(third)
-            await until(lambda: len(group.members()) == 2, 10)
+            first, second = await left_with_two(group)
             prepare = SwitchReplication.prepare
 
             async def full(replication: SwitchReplication, role: Role) -> None:
@@ -141,11 +147,7 @@ def test_a_master_that_lost_its_power_is_none_that_leads_while_its_successor_can
 ) -> None:
     async def scenario(source: random.Random) -> None:
         async with led_group(source, ALL) as group:
-            first = await group.ready(3)
-            await group.create_topic(first)
-            second, third = others(first)
-            await group.kill(third)
-            await until(lambda: len(group.members()) == 2, 10)
+            first, second = await left_with_two(group)
             await trio.sleep(3)
             sent = [b"%d" % number for number in range(20)]
             for body in sent:
