@@ -141,7 +141,10 @@ class ActingPair:
         self._until(f"the slave of {group} acts", acts, seconds)
 
     def await_complete(self, seconds: float = LIMIT_SECONDS) -> None:
-        """Wait until every broker is registered and every master serves. Raises ``DrillError`` after *seconds*."""
+        """Wait until every broker is registered, every master serves, and its sends wait for its slave's copy.
+
+        Raises ``DrillError`` after *seconds*.
+        """
         self._until("both groups are complete", self._ring.complete, seconds)
 
     def warnings(self) -> list[str]:

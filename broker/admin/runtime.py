@@ -55,6 +55,7 @@ class RuntimeParts:
         stats: counts.
         server: what waits for its turn.
         rules: returns the rules of the role in force.
+        copies: returns for how many copies a send waits now, as text; empty: this broker does not wait for any.
     """
 
     clock: Clock
@@ -62,6 +63,7 @@ class RuntimeParts:
     stats: BrokerStatistics
     server: RemotingServer
     rules: Callable[[], RoleRules]
+    copies: Callable[[], str]
 
 
 @attrs.frozen
@@ -92,6 +94,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
             stats=broker.stats,
             server=server,
             rules=lambda: broker.session.rules,
+            copies=lambda: _copies(broker),
         ),
         StoredFigures(
             StoredParts(
@@ -105,6 +108,17 @@ def register(broker: Broker, server: RemotingServer) -> None:
     )
     server.register(RequestCode.GET_BROKER_RUNTIME_INFO, handlers.info)
     server.register(RequestCode.VIEW_BROKER_STATS_DATA, handlers.statistics)
+
+
+def _copies(broker: Broker) -> str:
+    """Return for how many copies a send waits now; ``refused``: too few replicas are there.
+
+    Empty where none is waited for, and where a controller leads: its SyncStateSet says it.
+    """
+    if not broker.identity.role.waits_for_copies or broker.options.broker.enable_controller_mode:
+        return ""
+    copies = broker.replication.copies_needed()
+    return "refused" if copies is None else str(copies)
 
 
 class RuntimeAdmin:
@@ -159,6 +173,8 @@ class RuntimeAdmin:
         }
         if rules.summary:
             table["preOnline"] = rules.summary
+        if copies := self._parts.copies():
+            table["copiesNeeded"] = copies
         table |= {name: str(value) for name, value in stats.today().items()}
         for name, rates in stats.rates().items():
             absent = "0.0" if name == "getTotalTps" else ""

@@ -76,6 +76,7 @@ class ProcessRing:
         self._client = client
         self._java = java
         self._modules = {**_MODULES, "container": _CUTTABLE} if cuttable else _MODULES
+        self._copies = (extra or {}).get("inSyncReplicas", "1")
         self._folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, list[str]] = {}
@@ -281,9 +282,16 @@ class ProcessRing:
         return (await self.runtime(group, broker_id)).get("brokerActive") == "true"
 
     async def complete(self) -> bool:
-        """Return whether every broker is registered and every master serves."""
+        """Return whether every broker is registered, every master serves, and its sends wait for their copies.
+
+        A slave is listed before it copies: what is sent in between is acknowledged by the master alone, and lost with
+        it. (A broker of the real system does not tell for how many copies it waits.)
+        """
         for group, numbers in self.groups.items():
-            if sorted(await self.members(group)) != numbers or not await self.active(group, 0):
+            if sorted(await self.members(group)) != numbers:
+                return False
+            figures = await self.runtime(group, 0)
+            if figures.get("brokerActive") != "true" or figures.get("copiesNeeded", self._copies) != self._copies:
                 return False
         return True
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from slave_rig import open_pair, run
 
+from understudy.broker.broker import Broker
 from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
 from understudy.remoting.codes import RequestCode
@@ -37,5 +38,33 @@ def test_a_slave_is_in_sync_below_the_limit_of_the_gap_and_not_at_it() -> None:
                 (slave,) = status["haConnectionInfo"]
                 assert (slave["diff"], slave["slaveAckOffset"]) == (gap, end)
                 assert (slave["inSync"], status["inSyncSlaveNums"]) == (expected, int(expected))
+
+    run(scenario)
+
+
+def test_a_master_tells_for_how_many_copies_its_sends_wait() -> None:
+    acting = {
+        "enableSlaveActingMaster": "true",
+        "totalReplicas": "2",
+        "inSyncReplicas": "2",
+        "enableAutoInSyncReplicas": "true",
+    }
+
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, {**acting, "brokerRole": "SYNC_MASTER"}, acting) as pair:
+
+            async def shown(broker: Broker) -> str | None:
+                answer = await pair.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+                found = loads(answer.body)["table"].get("copiesNeeded")
+                return None if found is None else str(found)
+
+            await until(lambda: pair.master.replication.copies_needed() == 2, 10)
+            assert ("2", None) == (await shown(pair.master), await shown(pair.slave))
+            # and when the slave has left, as many as there are; or none is enough, and it says so
+            await pair.cluster.kill("c2")
+            await until(lambda: pair.master.replication.copies_needed() == 1, 10)
+            assert "1" == await shown(pair.master)
+            pair.master.options.store.enable_auto_in_sync_replicas = False
+            assert "refused" == await shown(pair.master)
 
     run(scenario)
