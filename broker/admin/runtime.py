@@ -15,7 +15,8 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.counters import Rate
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.message_store_config import MessageStoreConfig
-from understudy.broker.session import RoleRules
+from understudy.broker.replication import Replication
+from understudy.broker.session import RoleSession
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.timer.timer import Timer
 from understudy.format.names import SCHEDULE_TOPIC
@@ -54,16 +55,16 @@ class RuntimeParts:
         config: read at each request.
         stats: counts.
         server: what waits for its turn.
-        rules: returns the rules of the role in force.
-        copies: returns for how many copies a send waits now, as text; empty: this broker does not wait for any.
+        session: returns the role in force and its rules.
+        replication: knows for how many copies a send waits.
     """
 
     clock: Clock
     config: BrokerConfig
     stats: BrokerStatistics
     server: RemotingServer
-    rules: Callable[[], RoleRules]
-    copies: Callable[[], str]
+    session: Callable[[], RoleSession]
+    replication: Replication
 
 
 @attrs.frozen
@@ -93,8 +94,8 @@ def register(broker: Broker, server: RemotingServer) -> None:
             config=broker.options.broker,
             stats=broker.stats,
             server=server,
-            rules=lambda: broker.session.rules,
-            copies=lambda: _copies(broker),
+            session=lambda: broker.session,
+            replication=broker.replication,
         ),
         StoredFigures(
             StoredParts(
@@ -108,17 +109,6 @@ def register(broker: Broker, server: RemotingServer) -> None:
     )
     server.register(RequestCode.GET_BROKER_RUNTIME_INFO, handlers.info)
     server.register(RequestCode.VIEW_BROKER_STATS_DATA, handlers.statistics)
-
-
-def _copies(broker: Broker) -> str:
-    """Return for how many copies a send waits now; ``refused``: too few replicas are there.
-
-    Empty where none is waited for, and where a controller leads: its SyncStateSet says it.
-    """
-    if not broker.identity.role.waits_for_copies or broker.options.broker.enable_controller_mode:
-        return ""
-    copies = broker.replication.copies_needed()
-    return "refused" if copies is None else str(copies)
 
 
 class RuntimeAdmin:
@@ -145,7 +135,7 @@ class RuntimeAdmin:
         return json_answer(command, body)
 
     def _figures(self) -> dict[str, str]:
-        stats, config, rules = self._parts.stats, self._parts.config, self._parts.rules()
+        stats, config, rules = self._parts.stats, self._parts.config, self._parts.session().rules
         buckets = stats.put_time_buckets()
         spans = zip(_SPANS + _LONG_SPANS, buckets, strict=True)
         table = {
@@ -173,7 +163,7 @@ class RuntimeAdmin:
         }
         if rules.summary:
             table["preOnline"] = rules.summary
-        if copies := self._parts.copies():
+        if copies := self._copies():
             table["copiesNeeded"] = copies
         table |= {name: str(value) for name, value in stats.today().items()}
         for name, rates in stats.rates().items():
@@ -185,6 +175,17 @@ class RuntimeAdmin:
             table[f"{pool}ThreadPoolQueueCapacity"] = str(getattr(config, capacity))
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return table
+
+    def _copies(self) -> str:
+        """Return for how many copies a send waits now; ``refused``: too few replicas are there.
+
+        Empty where none is waited for, and where a controller leads: its SyncStateSet says it.
+        """
+        parts = self._parts
+        if not parts.session().role.waits_for_copies or parts.config.enable_controller_mode:
+            return ""
+        copies = parts.replication.copies_needed()
+        return "refused" if copies is None else str(copies)
 
 
 class StoredFigures:

@@ -76,7 +76,7 @@ class ProcessRing:
         self._client = client
         self._java = java
         self._modules = {**_MODULES, "container": _CUTTABLE} if cuttable else _MODULES
-        self._copies = (extra or {}).get("inSyncReplicas", "1")
+        self._copies: dict[str, str] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, list[str]] = {}
@@ -115,7 +115,10 @@ class ProcessRing:
                     "storePathRootDir": str(store),
                     "storePathCommitLog": str(store / "commitlog"),
                 }
-                files.append(self._file(f"{name}-{number}.conf", {**_SMALL_FILES, **keys, **own, **extra}))
+                all_keys = {**_SMALL_FILES, **keys, **own, **extra}
+                files.append(self._file(f"{name}-{number}.conf", all_keys))
+                if identity[1] == 0:
+                    self._copies[identity[0]] = all_keys.get("inSyncReplicas", "1")
             own = {"listenPort": str(base), "namesrvAddr": self.name_server, "brokerConfigPaths": ":".join(files)}
             own["brokerContainerIP"] = HOST
             self._command(name, "container", own)
@@ -290,8 +293,8 @@ class ProcessRing:
         for group, numbers in self.groups.items():
             if sorted(await self.members(group)) != numbers:
                 return False
-            figures = await self.runtime(group, 0)
-            if figures.get("brokerActive") != "true" or figures.get("copiesNeeded", self._copies) != self._copies:
+            figures, copies = await self.runtime(group, 0), self._copies[group]
+            if figures.get("brokerActive") != "true" or figures.get("copiesNeeded", copies) != copies:
                 return False
         return True
 

@@ -12,8 +12,10 @@ LAYOUT = {
     "c1": [{"brokerName": "broker-a", "brokerId": "0", "brokerRole": "SYNC_MASTER"}],
     "c2": [{"brokerName": "broker-a", "brokerId": "1", "brokerRole": "SLAVE"}],
 }
+TWO = {"inSyncReplicas": "2"}
 
 
+@pytest.mark.parametrize("of_all", [True, False], ids=["told to all", "told to each"])
 @pytest.mark.parametrize(
     ("figures", "complete"),
     [
@@ -26,10 +28,11 @@ LAYOUT = {
     ],
 )
 async def test_a_ring_is_complete_when_sends_wait_for_their_copies(
-    figures: dict[str, str], complete: bool, monkeypatch: pytest.MonkeyPatch
+    figures: dict[str, str], complete: bool, of_all: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_client(real_world()) as client:
-        ring = ProcessRing(client, LAYOUT, {"inSyncReplicas": "2"})
+        layout = {name: [{**keys, **({} if of_all else TWO)} for keys in LAYOUT[name]] for name in LAYOUT}
+        ring = ProcessRing(client, layout, TWO if of_all else None)
         try:
 
             async def members(group: str) -> dict[int, str]:
