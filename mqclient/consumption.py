@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import trio
@@ -36,7 +37,7 @@ from understudy.mqclient.session import Session
 from understudy.mqclient.statistics import ConsumeStatistics
 from understudy.mqclient.tracing import Tracer
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.background import ShieldedTasks
+from understudy.runtime.background import ShieldedTasks, interruptible
 from understudy.runtime.log import get_logger
 
 log = get_logger("mqclient.consumption")
@@ -68,8 +69,8 @@ class Consumption:
         self._session = session
         self._clock = session.world.clock
         self._group = group
-        self._listener = listener
-        self.listener = listener if tracer is None else self._traced
+        self._listener = functools.partial(interruptible, listener)
+        self.listener = self._listener if tracer is None else self._traced
         self._options = options
         self._offsets = offsets
         self._tasks = tasks

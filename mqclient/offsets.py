@@ -104,6 +104,7 @@ class BrokerOffsets(_InMemory):
             for mine in by_broker.values():
                 nursery.start_soon(self._persist_one_after_the_other, mine)
 
+    @trio.lowlevel.enable_ki_protection
     async def _persist_one_after_the_other(self, queues: Iterable[MessageQueue]) -> None:
         for queue in queues:
             offset = self._offsets.get(queue)

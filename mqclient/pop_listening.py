@@ -11,7 +11,7 @@ from understudy.mqclient.errors import ClientError, RecordDamagedError
 from understudy.mqclient.listener import INTERRUPTS, ConsumeResult, checked_result, tell_error
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.popped import PoppedMessage
-from understudy.runtime.background import ShieldedTasks, bare_errors, open_shielded
+from understudy.runtime.background import ShieldedTasks, bare_errors, interruptible, open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 
@@ -70,6 +70,7 @@ class PopListening:
         """Pop no more; :meth:`run` returns when the listeners have ended."""
         self._pops.cancel()
 
+    @trio.lowlevel.enable_ki_protection
     async def _pop_topic(self, topic: str, tasks: ShieldedTasks) -> None:
         """Keep one task for each broker that has *topic*."""
         running = set[str]()
@@ -85,6 +86,7 @@ class PopListening:
                     nursery.start_soon(self._pop_broker, topic, name, tasks)
                 await self._clock.sleep(self._options.pause_ms / 1000)
 
+    @trio.lowlevel.enable_ki_protection
     async def _pop_broker(self, topic: str, broker_name: str, tasks: ShieldedTasks) -> None:
         while True:
             try:
@@ -119,7 +121,7 @@ class PopListening:
             self._failed("message cannot be read", RecordDamagedError(f"{where}: {message.damage}"), message)
             return ConsumeResult.LATER
         try:
-            return checked_result(await self._listener(message))
+            return checked_result(await interruptible(self._listener, message))
         except Exception as error:
             self._failed("listener failed", error, message)
         except INTERRUPTS as error:

@@ -134,6 +134,7 @@ class _Line:
     async def _rest(self, row: _Row) -> SendResult:
         return self._producer.sent(row.course.message, await self._producer.delivery.go_on(row.course), row.began_ms)
 
+    @trio.lowlevel.enable_ki_protection
     async def _watch(self) -> None:
         try:
             while self._rows:

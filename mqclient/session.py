@@ -280,11 +280,11 @@ class Session:
             for address in self.broker_addresses():
                 nursery.start_soon(self.send_heartbeat, address)
 
+    @trio.lowlevel.enable_ki_protection
     async def send_heartbeat(self, address: str) -> None:
         """Tell the broker at *address* that the client lives; a failure is only logged."""
-        body = heartbeat_body(
-            self.client_id, sorted(self.producer_groups), (member.heartbeat_entry() for member in self.members.values())
-        )
+        members = (member.heartbeat_entry() for member in self.members.values())
+        body = heartbeat_body(self.client_id, sorted(self.producer_groups), members)
         self._greeted.add(address)
         try:
             await self.call(address, RequestCode.HEART_BEAT, {}, dumps(body))

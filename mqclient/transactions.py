@@ -32,6 +32,7 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import required, required_int
 from understudy.remoting.limits import LaneLimits
+from understudy.runtime.background import interruptible
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 
@@ -155,7 +156,7 @@ class TransactionProducer:
         if message.properties.get(PRODUCER_GROUP) != self.producer.group:
             return None
         try:
-            state = _checked_state(await self._check(message))
+            state = _checked_state(await interruptible(self._check, message))
         except Exception as error:  # the application's; the broker asks again
             log.error("the check of a transaction failed", exc=error, message=fields["msgId"], error=error)
             state = TransactionState.UNKNOWN

@@ -327,6 +327,7 @@ class Lane:
             return True
         return False
 
+    @trio.lowlevel.enable_ki_protection
     async def _run(self, connection: Connection, command: Command, handler: AsyncHandler) -> None:
         try:
             answer = await handler(connection, command)
@@ -358,6 +359,7 @@ class Lane:
         self._waiting_bytes -= request.size_bytes
         self._incoming.change(request.connection, -request.size_bytes)
 
+    @trio.lowlevel.enable_ki_protection
     async def _watch(self) -> None:
         """Refuse requests that waited too long although no handler came free; lives while something waits."""
         try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
 
 import trio
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -33,7 +36,12 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
 
 
 class ShieldedTasks:
-    """Tasks that a cancellation from outside does not reach; made by :func:`open_shielded`."""
+    """Tasks that a cancellation from outside does not reach; made by :func:`open_shielded`.
+
+    Ctrl-C does not hit them either, but the main task: raised in the middle of a wait it would leave the task among
+    those that are to be woken, and trio does not survive that. What they start in a nursery of their own needs
+    ``trio.lowlevel.enable_ki_protection`` for it, and code of the application :func:`interruptible`.
+    """
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -45,6 +53,7 @@ class ShieldedTasks:
         """Run ``run(*args)`` beside the block, until it returns or the block has ended."""
         self._nursery.start_soon(self._run, run, args)
 
+    @trio.lowlevel.enable_ki_protection
     async def _run(self, run: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         if self._ended:
             return
@@ -72,6 +81,20 @@ class ShieldedTasks:
         self._ended = True
         for scope in list(self._scopes):
             scope.cancel()
+
+
+@trio.lowlevel.disable_ki_protection
+async def interruptible(call: Callable[..., Awaitable[T]], *args: object) -> T:
+    """Await ``call(*args)`` where Ctrl-C may hit it: code of the application, which may compute for ever.
+
+    Args:
+        call: of the application.
+        args: its arguments.
+
+    Returns:
+        What it returns.
+    """
+    return await call(*args)
 
 
 @asynccontextmanager

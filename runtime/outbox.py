@@ -140,6 +140,7 @@ class Outbox:
             log.warning("answers hold too much memory, connection closed", why=why)
             largest.disconnect(why)
 
+    @trio.lowlevel.enable_ki_protection
     async def _drain(self) -> None:
         """Send what waits; the only task that may wait for the network to take bytes."""
         while self.unsent:

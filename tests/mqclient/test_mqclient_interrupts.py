@@ -10,21 +10,26 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from interrupted_program import POP
 from mqclient_rig import FIRST, TOPIC, Basket
 
 from understudy.mqclient import asyncio as aio
 from understudy.mqclient import blocking
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage, message
+from understudy.mqclient.pop_consumer import open_pop_consumer, run_pop_listener
 from understudy.mqclient.producer import Producer, SendStatus
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.session import Session
 from understudy.runtime.world import World
 from understudy.testkit import blocking as blocking_testkit
 from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.waiting import until
 
 PROGRAM = Path(__file__).parent / "interrupted_program.py"
 
@@ -91,6 +96,41 @@ async def test_the_code_of_a_pop_listener_is_interrupted_and_the_others_have_the
     said = await interrupted("trio_pop", "own", cluster.namesrv_address)
     assert sorted(said[:3]) == ["acknowledged m0", "finished m0", "later m1"]
     assert said[3:] == ["signed off", "left", "interrupted"]
+
+
+@pytest.mark.parametrize("door", ["together", "ordered", "pop"])
+async def test_ctrl_c_hits_the_listener_or_the_program_and_never_what_the_consumer_does_behind_them(
+    cluster: LocalCluster, producer: Producer, world: World, monkeypatch: pytest.MonkeyPatch, door: str
+) -> None:
+    await send(producer, "m0")
+    mine, call = trio.lowlevel.current_task(), Session.call
+    behind, listening, heard = set[bool](), set[bool](), trio.Event()
+
+    async def noting(self: Session, *args: Any, **named: Any) -> Any:
+        if trio.lowlevel.current_task() is not mine:
+            behind.add(trio.lowlevel.currently_ki_protected())
+        return await call(self, *args, **named)
+
+    async def listen(*_: object) -> None:
+        listening.add(trio.lowlevel.currently_ki_protected())
+        heard.set()
+
+    monkeypatch.setattr(Session, "call", noting)
+    with trio.fail_after(20):
+        if door == "pop":
+            async with (
+                open_pop_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, POP) as consumer,
+                trio.open_nursery() as nursery,
+            ):
+                nursery.start_soon(run_pop_listener, consumer, listen)
+                await heard.wait()
+                nursery.cancel_scope.cancel()
+        else:
+            options = PushConsumerOptions(consume_from=FIRST, ordered=door == "ordered", persist_ms=50)
+            async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, listen, options):
+                await heard.wait()
+                await until(lambda: cluster.brokers["broker-a"].offsets.query("cg", TOPIC, 0) == 1)
+    assert (behind, listening) == ({True}, {False})
 
 
 def test_an_interrupt_of_an_asyncio_loop_ends_no_other_client() -> None:
