@@ -273,10 +273,10 @@ async def heal(broker: Broker, hole: int) -> None:
     master = Member(0, address)
     try:
         ours = bytes(broker.store.slice(hole, PROBE_BYTES))
-        theirs, _, _ = await read_log(broker, master, hole)
+        theirs, _, _ = await read_log(broker, master, hole, stand_ins=True)
         why_not = "it has the same"
         if theirs[: len(ours)] != ours:
-            why_not = await fill(broker, master, hole, broker.store.max_physical_offset)
+            why_not = await fill(broker, master, hole, broker.store.max_physical_offset, stand_ins=True)
     except (RemotingError, RefusedError, MismatchError, ValueError, OSError) as error:
         why_not = str(error)
     log.info("asked for messages that the master had lost", missing_from=hole, master=master, why_not=why_not)

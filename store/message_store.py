@@ -358,9 +358,9 @@ class MessageStore:
         """Hide messages that end behind physical *offset* until they are confirmed; return how many there are."""
         return hide_after(self._core, self._lookup, offset)
 
-    def repair(self, start: int, *, keep_note: bool = False) -> Repair:
+    def repair(self, start: int, *, keep_note: bool = False, copy: bool = False) -> Repair:
         """Return what puts another replica's bytes into the holes of our log; see :class:`Repair`."""
-        return self._repairs.begin(start, keep_note=keep_note)
+        return self._repairs.begin(start, keep_note=keep_note, copy=copy)
 
     # State
 

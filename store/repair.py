@@ -21,6 +21,7 @@ from functools import partial
 
 import trio
 
+from understudy.format.record import BLANK, BLANK_MAGIC, HEAD
 from understudy.runtime.log import get_logger
 from understudy.runtime.os_failure import os_failure
 from understudy.runtime.signal import Signal
@@ -55,9 +56,9 @@ class Repairs:
         self._left: Repair | None = None
         self._entered: Repair | None = None
 
-    def begin(self, start: int, *, keep_note: bool = False) -> Repair:
+    def begin(self, start: int, *, keep_note: bool = False, copy: bool = False) -> Repair:
         """See :meth:`understudy.store.message_store.MessageStore.repair`."""
-        return Repair(self, self._core, self._dispatcher, self._integrity, start, keep_note=keep_note)
+        return Repair(self, self._core, self._dispatcher, self._integrity, start, keep_note=keep_note, copy=copy)
 
     async def enter(self, repair: Repair) -> None:
         """Enter what came back in *repair*, and note what is still missing; no message is taken meanwhile.
@@ -119,6 +120,8 @@ class Repair:
     Args:
         start: physical offset of the first hole, where a record or a hole begins.
         keep_note: keep in mind, over starts, what came back, until whoever asked for that has looked after its places.
+        copy: the bytes are those of our master, with what stands in for messages that it lacks itself: that is no hole
+            of ours then, but a copy of it.
 
     Attributes:
         start: as above.
@@ -134,6 +137,7 @@ class Repair:
         start: int,
         *,
         keep_note: bool,
+        copy: bool = False,
     ) -> None:
         self._all = all_of
         self._core = core
@@ -141,6 +145,7 @@ class Repair:
         self._dispatcher = dispatcher
         self.start = start
         self._keeps_note = keep_note
+        self._is_copy = copy
         self._walked = start
         self._spans: deque[tuple[int, int]] = deque()
         self._head = bytearray()
@@ -231,7 +236,7 @@ class Repair:
         self._integrity.forget_from(self.start)
         if self._is_lost(self.start):  # damage at the end of a file is an unused end, which no walk takes for a hole
             holes.append(self.start)
-        self._missing = holes
+        self._missing = [] if self._is_copy else holes
 
     @property
     def wrote(self) -> bool:
@@ -293,6 +298,8 @@ class Repair:
             self._changed = False
         to_head = max(min(first + _HEAD_BYTES, after) - begin, 0)
         self._head += part[:to_head]
+        if len(self._head) == min(_HEAD_BYTES, after - first) and not self._begins(first):
+            return  # who gives it lacks it as well, from further before on: it stays void
         self._put(begin + to_head, part[to_head:])
         if begin + len(part) < after:
             return
@@ -321,6 +328,12 @@ class Repair:
             await self._sync(first, after)
             self._put(first, memoryview(bytes(self._head)))
             await self._sync(first, after)
+
+    def _begins(self, first: int) -> bool:
+        """Whether what came for the span from *first* on begins as a record that stands there, or an unused end."""
+        head = bytes(self._head)
+        unused = len(head) < BLANK.size or BLANK.unpack_from(head)[1] == BLANK_MAGIC
+        return unused or (len(head) >= HEAD.size and HEAD.unpack_from(head)[6] == first)
 
     def _record_bytes(self, first: int, record: int) -> int:
         """Return the length that stands at *record* in the span from *first* on, whose head is not written yet."""

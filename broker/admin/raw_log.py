@@ -16,6 +16,8 @@ from understudy.store.message_store import MessageStore
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
+STAND_INS = "standIns"
+MISSING_FROM = "missingFrom"
 MOST_BYTES = 1 << 20
 """Most bytes of one answer: far below the largest frame."""
 
@@ -36,11 +38,14 @@ class RawLog:
         """Return the bytes from ``offset`` on, at most to the end of their file, none from the end on.
 
         Where messages are missing in the log, it gives what stands before them. The header says where the log begins
-        and ends, and which history it has.
+        and ends, which history it has, and from where on messages are missing. Only a slave of this broker asks for
+        what stands there in their place (``standIns``).
         """
         offset, store = required_int(command, "offset"), self._store
         hole = store.hole
-        if hole is not None and offset >= hole:
+        if (command.ext or {}).get(STAND_INS) == "true":
+            hole = None
+        elif hole is not None and offset >= hole:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"messages are missing in this log from {hole} on")
         first, end = max(store.min_physical_offset, 0), store.max_physical_offset
         if offset < first:
@@ -48,4 +53,6 @@ class RawLog:
         most = MOST_BYTES if hole is None else min(MOST_BYTES, hole - offset)
         body = bytes(store.slice(offset, most)) if offset < end else b""
         ext = {"minOffset": str(first), "maxOffset": str(end), LOG_HISTORY: self._history.value.to_text()}
+        if hole is not None:
+            ext[MISSING_FROM] = str(hole)
         return response(command, ext=ext, body=body)

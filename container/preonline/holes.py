@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from understudy.broker.admin.raw_log import MISSING_FROM, STAND_INS
 from understudy.broker.broker import Broker
 from understudy.broker.log_history import history_of
 from understudy.container.preonline.asking import RefusedError, ask
@@ -74,7 +75,9 @@ def share_of(broker: Broker, until: float, parts: int) -> float:
     return math.inf if broker.role.is_slave else now + max(until - now, 0) / parts
 
 
-async def fill(broker: Broker, member: Member, hole: int, end: int, until: float = math.inf) -> str:
+async def fill(
+    broker: Broker, member: Member, hole: int, end: int, until: float = math.inf, *, stand_ins: bool = False
+) -> str:
     """Write what is missing of the log as far as a slave has it, once it shows that it has the rest.
 
     Args:
@@ -83,6 +86,7 @@ async def fill(broker: Broker, member: Member, hole: int, end: int, until: float
         hole: physical offset of the first hole (bytes).
         end: nothing is looked at from here on (bytes).
         until: monotonic seconds after which nothing more is asked for; what was written until then stays.
+        stand_ins: *member* is our master: what stands in its log for messages that it lacks itself is taken, too.
 
     Returns:
         Why holes are left, ``""`` when none is.
@@ -93,35 +97,38 @@ async def fill(broker: Broker, member: Member, hole: int, end: int, until: float
         OSError: our disk refused.
     """
     store, clock = broker.store, broker.world.clock
-    _, theirs, told = await read_log(broker, member, end)
-    parting = _parting(broker, told)
-    end = min(end, theirs) if parting is None else int(min(end, theirs, parting))
+    part, theirs, told = await read_log(broker, member, hole, stand_ins=stand_ins)
+    parting, lacks = _parting(broker, told), math.inf if stand_ins else _missing_from(told)
+    end = int(min(end, theirs, lacks, math.inf if parting is None else parting))
     if end <= hole:
-        return f"its log ends at {theirs}" if theirs <= hole else f"its log is another one from {parting} on"
+        if theirs <= hole:
+            return f"its log ends at {theirs}"
+        return f"it lacks messages from {lacks} on" if lacks <= hole else f"its log is another one from {parting} on"
     compared = store.repair(hole)
     look, position = Look(hole, end, compared.differs_at), hole
-    found: str | None = None
-    while found is None:
+    while True:
         if clock.monotonic() >= until:
             return f"there was no time to compare more than {position - hole} of {end - hole} bytes behind the hole"
-        part, _, _ = await read_log(broker, member, position)
         try:
             found = look.take(Transfer(position, part))
         except ValueError as error:  # a file grew too old meanwhile
             return str(error)
+        if found is not None:
+            break
         position += len(part)
+        part, _, _ = await read_log(broker, member, position, stand_ins=stand_ins)
     if found:
         return found
     if parting is None and not compared.compared_bytes:
         return f"its log ends at {theirs}, within what is missing, and nothing shows that it is of this log"
     log.warning("writing what is missing from the first hole of the log on", hole=hole, end=end, slave=member.address)
-    repair = store.repair(hole, keep_note=not broker.role.is_slave)
+    repair = store.repair(hole, keep_note=not broker.role.is_slave, copy=stand_ins)
     filling = HoleFilling(hole, end, repair)
     try:
         while filling.position < end and not filling.why_not:
             if clock.monotonic() >= until:
                 return f"there was no time to take more than {filling.position - hole} of {end - hole} bytes"
-            part, _, _ = await read_log(broker, member, filling.position)
+            part, _, _ = await read_log(broker, member, filling.position, stand_ins=stand_ins)
             await filling.take([Transfer(filling.position, part)])
     finally:
         serving = broker.replication.master
@@ -148,18 +155,28 @@ def _parting(broker: Broker, told: Mapping[str, str]) -> float | None:
     return None if parting is None else parting.at
 
 
-async def read_log(broker: Broker, member: Member, offset: int) -> tuple[memoryview, int, Mapping[str, str]]:
+def _missing_from(told: Mapping[str, str]) -> float:
+    """Return from where on (bytes) messages are missing in the log of a member, by what it *told*."""
+    missing = told.get(MISSING_FROM, "")
+    return int(missing) if missing.isdecimal() else math.inf
+
+
+async def read_log(
+    broker: Broker, member: Member, offset: int, *, stand_ins: bool = False
+) -> tuple[memoryview, int, Mapping[str, str]]:
     """Return bytes of the log of *member*, where that log ends, and the header of the answer.
 
     Args:
         broker: asks.
         member: of its group.
         offset: first byte; of one answer there are at most as many as up to the end of a file.
+        stand_ins: ask also for what stands in place of messages that are missing there.
 
     Raises:
         RemotingError, RefusedError: it does not answer, or has nothing to give.
     """
-    answer = await ask(broker, member, RequestCode.READ_LOG, {"offset": str(offset)})
+    fields = {"offset": str(offset)} | ({STAND_INS: "true"} if stand_ins else {})
+    answer = await ask(broker, member, RequestCode.READ_LOG, fields)
     end = (answer.ext or {}).get("maxOffset", "")
     if not end.isdecimal():
         raise RefusedError(f"{member.address} did not say where its log ends")

@@ -340,9 +340,9 @@ def test_a_broker_with_an_identity_that_is_not_its_own_waits_until_it_is_mended(
 
 
 @pytest.mark.covers("R236", "R241")
-@pytest.mark.parametrize("seed", [0, 5])
-def test_random_faults_lose_nothing_and_take_nothing_back(seed: int) -> None:
-    result = run_led_seed(seed, seconds=8.0)
+@pytest.mark.parametrize(("seed", "seconds"), [(0, 8.0), (5, 8.0), (2_302_964, 10.0)])
+def test_random_faults_lose_nothing_and_take_nothing_back(seed: int, seconds: float) -> None:
+    result = run_led_seed(seed, seconds)
     assert result.violations == []
     assert result.counts["acknowledged"] > 50
 

@@ -27,9 +27,9 @@ def give_slowly(monkeypatch: pytest.MonkeyPatch, seconds: float, most_bytes: int
     """Have slaves give their logs in parts of *most_bytes*, each after so many *seconds*."""
     read = holes.read_log
 
-    async def slow(broker: Broker, member: Member, offset: int) -> Any:
+    async def slow(broker: Broker, member: Member, offset: int, **named: Any) -> Any:
         await trio.sleep(seconds)
-        part, end, header = await read(broker, member, offset)
+        part, end, header = await read(broker, member, offset, **named)
         return part[:most_bytes], end, header
 
     monkeypatch.setattr(holes, "read_log", slow)
@@ -106,9 +106,9 @@ def test_who_knocks_at_the_replication_port_does_not_make_it_read_logs(monkeypat
     asked: list[float] = []
     read = holes.read_log
 
-    async def count(broker: Broker, member: Member, offset: int) -> Any:
+    async def count(broker: Broker, member: Member, offset: int, **named: Any) -> Any:
         asked.append(trio.current_time())
-        return await read(broker, member, offset)
+        return await read(broker, member, offset, **named)
 
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source, **NOBODY_ACTS) as pair:
@@ -326,10 +326,10 @@ def test_what_too_much_follows_is_left_out_after_a_while(monkeypatch: pytest.Mon
     read, asked = holes.read_log, list[float]()
     monkeypatch.setattr(master_holes, "MENDED_AT_ONCE_BYTES", 20_000)
 
-    async def slow(broker: Broker, member: Member, offset: int) -> Any:
+    async def slow(broker: Broker, member: Member, offset: int, **named: Any) -> Any:
         asked.append(trio.current_time())
         await trio.sleep(2)
-        return await read(broker, member, offset)
+        return await read(broker, member, offset, **named)
 
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source, **NOBODY_ACTS) as pair:

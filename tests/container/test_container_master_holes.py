@@ -229,14 +229,12 @@ def test_a_master_that_dies_while_it_gets_its_bytes_back_gets_them_the_next_time
     run(scenario)
 
 
-def test_a_master_whose_slave_lacks_something_too_comes_back_with_what_it_has(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_master_whose_slave_lacks_the_same_comes_back_with_what_it_has(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source) as pair:
-            # given holes on both sides
+            # given the same message lost on both sides
             await pair.lose([pair.starts[3] + 2_000])
-            await pair.lose([pair.starts[7] + 2_000], host="c2")
+            await pair.lose([pair.starts[3] + 2_000], host="c2")
             await pair.cluster.restart("c2")
             await pair.cluster.restart("c1")
             # then the master says so and goes on; nothing of either log has changed
@@ -245,6 +243,25 @@ def test_a_master_whose_slave_lacks_something_too_comes_back_with_what_it_has(
             assert "this slave cannot give them" in caplog.text
             assert len(records(pair.master)) == 11
             await pair.producer.send(Message(TOPIC, b"after"))
+
+    run(scenario)
+
+
+def test_master_and_slave_give_each_other_what_they_lack() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            whole = content(pair.master)
+            # given holes on both sides, that of the slave behind that of its master
+            await pair.lose([pair.starts[3] + 2_000])
+            await pair.lose([pair.starts[7] + 2_000], host="c2")
+            await pair.cluster.restart("c2")
+            assert pair.slave.store.hole == pair.starts[7]
+            await pair.cluster.restart("c1")
+            await pair.online()
+            # then both logs have everything again
+            assert (pair.master.store.hole, content(pair.master)) == (None, whole)
+            await until(lambda: content(pair.slave) == whole, 30)
+            assert pair.slave.store.hole is None
 
     run(scenario)
 

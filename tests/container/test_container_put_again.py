@@ -176,13 +176,13 @@ def test_what_a_return_had_no_time_to_enter_is_put_again(monkeypatch: pytest.Mon
             # given a slave whose second answer, while it is written, takes longer than the master waits
             read, of_the_hole, slow = holes.read_log, 0, True
 
-            async def read_slowly(broker: Broker, member: Member, offset: int) -> Any:
+            async def read_slowly(broker: Broker, member: Member, offset: int, **named: Any) -> Any:
                 nonlocal of_the_hole, slow
                 of_the_hole += offset == hole
                 if offset != hole and of_the_hole == 2 and slow:
                     slow = False
                     await trio.sleep(25)
-                return await read(broker, member, offset)
+                return await read(broker, member, offset, **named)
 
             monkeypatch.setattr(holes, "read_log", read_slowly)
             await pair.cluster.restart("c1")

@@ -178,10 +178,13 @@ def test_what_stands_before_a_hole_is_given() -> None:
     raw = RawLog(cast(Any, store), cast(Any, SimpleNamespace(value=LogHistory())))
     answer = raw.read(cast(Any, None), request(RequestCode.READ_LOG, {"offset": "10"}))
     assert answer.body == log[10:hole]
-    assert (answer.ext or {})["maxOffset"] == "100"
+    assert ((answer.ext or {})["maxOffset"], (answer.ext or {})["missingFrom"]) == ("100", "40")
     for offset in (hole, 99, 100):
         with pytest.raises(CommandError, match="missing in this log from 40 on"):
             raw.read(cast(Any, None), request(RequestCode.READ_LOG, {"offset": str(offset)}))
+    # its slaves copy also what stands in its place
+    answer = raw.read(cast(Any, None), request(RequestCode.READ_LOG, {"offset": "50", "standIns": "true"}))
+    assert (answer.body, "missingFrom" in (answer.ext or {})) == (log[50:], False)
 
 
 def test_a_hole_is_looked_at_once_by_each_slave_that_may_fill_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,11 +56,13 @@ async def test_a_led_slave_compares_all_that_follows_only_when_its_master_has_so
 ) -> None:
     filled: list[int] = []
 
-    async def read_log(broker: Any, member: Member, offset: int) -> tuple[memoryview, int, dict[str, str]]:
+    async def read_log(
+        broker: Any, member: Member, offset: int, **named: bool
+    ) -> tuple[memoryview, int, dict[str, str]]:
         return memoryview(theirs), 500, {}
 
-    async def fill(broker: Any, member: Member, hole: int, end: int) -> str:
-        filled.append(hole)
+    async def fill(broker: Any, member: Member, hole: int, end: int, *, stand_ins: bool) -> str:
+        filled.append(hole if stand_ins else -1)
         return ""
 
     monkeypatch.setattr(master_holes, "read_log", read_log)

@@ -271,43 +271,6 @@ async def test_only_void_bytes_are_written_over(autojump_clock: object) -> None:
         assert len(ours) + 49 == found
 
 
-def damage_second(world: World, starts: list[int], length: int) -> None:
-    """Take *length* bytes out of the log on the disk, from within the second message on."""
-    disk, at = disk_of(world), starts[1] + 100
-    path = "/store/commitlog/00000000000000000000"
-    disk.damage(path, lambda data: data[:at] + bytes(length) + data[at + length :])
-    disk.remove("/store/recovery.mark")
-
-
-@pytest.mark.parametrize("past", [0, 60])
-async def test_what_a_shorter_log_has_comes_back_and_the_rest_stays_a_hole(autojump_clock: object, past: int) -> None:
-    # given damage over two messages that follow each other
-    world = simulated_world()
-    async with running_store(world) as store:
-        starts = [put(store, "Orders", b"%d" % number * 300).physical_offset for number in range(6)]
-        whole = content(store)
-    damage_second(world, starts, starts[2] - starts[1])
-    async with running_store(world) as store:
-        assert (starts[1], 4) == (store.hole, len(readable(store)))
-        # when bytes come up to the second of them, or into it
-        repair, end = store.repair(starts[1]), starts[2] + past
-        await repair.write(starts[1], whole[starts[1] : end])
-        await repair.finish(end)
-        # then the first is there, and the second a hole
-        assert store.hole == starts[2]
-        assert store.read(starts[1]) == whole[starts[1] : starts[2]]
-    disk_of(world).lose_power()
-    async with running_store(world) as store:
-        assert (starts[2], 5) == (store.hole, len(readable(store)))
-        # when the same comes once more, nothing changes; when all comes, all is there
-        for end, hole in ((starts[2], starts[2]), (len(whole), None)):
-            repair = store.repair(starts[1])
-            await repair.write(starts[1], whole[starts[1] : end])
-            await repair.finish(end)
-            assert store.hole == hole
-        assert content(store) == whole
-
-
 async def test_void_bytes_of_another_log_fill_no_hole(autojump_clock: object) -> None:
     world = simulated_world()
     starts, _ = await damaged(world)
