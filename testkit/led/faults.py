@@ -28,6 +28,8 @@ FAULTS = (
 )
 LATER_FAULTS = (*FAULTS, *2 * ("lose_elected", "kill_all"), "fail_disk", "lose_answer")
 """Those of later seeds: :data:`~understudy.testkit.led.history.LONG_CUTS_FROM`."""
+NEWEST_FAULTS = (*LATER_FAULTS, *2 * ("restart_controllers", "outage"))
+"""Those of seeds that are later still: :data:`~understudy.testkit.led.history.OUTAGES_FROM`."""
 CUTS = frozenset(each for each in FAULTS if "cut" in each or "isolate" in each)
 AT_MASTER = ("power_of_the_last", "lose_elected", "fail_disk", "lose_answer")
 FAILED_DISK_SECONDS = 12.0
@@ -42,7 +44,7 @@ async def inject(group: LedGroup, fault: str, source: random.Random, *, long_cut
 
     Args:
         group: whose hosts and network suffer.
-        fault: one of :data:`LATER_FAULTS`.
+        fault: one of :data:`NEWEST_FAULTS`.
         source: of what is left to chance.
         long_cuts: some of those who are cut off stay so for :data:`LONG_CUT_SECONDS`.
 
@@ -64,6 +66,10 @@ async def inject(group: LedGroup, fault: str, source: random.Random, *, long_cut
         await lose_elected(group, name, source)
     elif fault == "lose_answer":
         await lose_answer(group, name, source)
+    elif fault == "restart_controllers":
+        await restart_controllers(group, name if master is None or source.random() < 0.4 else master, source)
+    elif fault == "outage":
+        await outage(group, source)
     elif fault == "kill_all":
         await kill_all(group, source)
     elif fault == "fail_disk":
@@ -185,6 +191,49 @@ async def kill_all(group: LedGroup, source: random.Random) -> None:
     for name in source.sample(BROKERS, len(BROKERS)):
         await trio.sleep(source.uniform(0.0, 2.0))
         await group.start_broker(name)
+
+
+async def restart_controllers(group: LedGroup, name: str, source: random.Random) -> None:
+    """Start all controllers anew, which have heard of nobody then, and mostly *name* as well, in any order.
+
+    It may be cut off from them when it has its role again.
+    """
+    spares = _spares(group, name)  # the set cannot change from here on
+    for each in CONTROLLERS:
+        await group.kill(each)
+    await trio.sleep(source.uniform(0.0, 1.0))
+    comes_back = source.random() < 0.8
+    if comes_back:
+        await group.kill(name, power=spares and source.random() < 0.5)
+    for each in source.sample([*CONTROLLERS, name], len(CONTROLLERS) + 1):
+        await trio.sleep(source.uniform(0.0, 0.3))
+        if each != name:
+            await group.start_controller(each)
+        elif comes_back:
+            await group.start_broker(each)
+    if source.random() < 0.5:
+        with trio.move_on_after(NEXT_SECONDS):
+            await until(lambda: group.master() == name, 2 * NEXT_SECONDS, 0.001)
+        group.cluster.partition([name], CONTROLLERS)
+        await trio.sleep(source.uniform(0.1, 5.0))
+        group.cluster.heal()
+    await _rejoin(group, name)
+
+
+async def outage(group: LedGroup, source: random.Random) -> None:
+    """Cut all controllers off from all brokers, mostly until these are missed; who leads then may lose its power."""
+    group.cluster.partition(CONTROLLERS, BROKERS)
+    await trio.sleep(source.uniform(1.0, 6.0))
+    group.cluster.heal()
+    with trio.move_on_after(2 * NEXT_SECONDS):
+        await until(group.master, 3 * NEXT_SECONDS, 0.001)
+    name = group.master()
+    if name is not None and source.random() < 0.5:
+        await trio.sleep(source.choice((0.0, source.uniform(0.0, 0.3))))
+        await group.kill(name, power=_spares(group, name))
+        await trio.sleep(source.uniform(0.0, 3.0))
+        await group.start_broker(name)
+        await _rejoin(group, name)
 
 
 async def lose_answer(group: LedGroup, name: str, source: random.Random) -> None:

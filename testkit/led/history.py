@@ -21,7 +21,7 @@ from collections import Counter
 import attrs
 import trio
 
-from understudy.testkit.led.faults import FAULTS, LATER_FAULTS, inject
+from understudy.testkit.led.faults import FAULTS, LATER_FAULTS, NEWEST_FAULTS, inject
 from understudy.testkit.led.group import ASK_MS, BROKERS, TOPIC, LedGroup, led_group
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
@@ -41,6 +41,8 @@ FENCE_SECONDS = 10.0
 LONG_CUTS_FROM = 1000
 """Histories of seeds from here on have cuts that outlast whatever waits for a while, some have slow disks, and who was
 elected may be lost at once; those before stay as they were when mutations were assigned to their seeds."""
+OUTAGES_FROM = 3_000_000
+"""In histories of seeds from here on all controllers are started anew, and cut off from all brokers."""
 SYNC_SECONDS = (0.05,)
 """What each sync takes in every fourth of those histories; it has what was written before it began."""
 UNEQUAL_SYNC_SECONDS = (0.005, 0.05, 0.3)
@@ -178,7 +180,7 @@ async def led_history(source: random.Random, seed: int, seconds: float) -> LedRe
         end = trio.current_time() + seconds
         while trio.current_time() < end:
             await trio.sleep(source.uniform(0.2, 2.0))
-            fault = source.choice(LATER_FAULTS if seed >= LONG_CUTS_FROM else FAULTS)
+            fault = source.choice(_faults_of(seed))
             result.counts[f"fault {fault}"] += 1
             missed = await inject(group, fault, source, long_cuts=seed >= LONG_CUTS_FROM)
             if missed is not None:
@@ -186,6 +188,12 @@ async def led_history(source: random.Random, seed: int, seconds: float) -> LedRe
         await _check_the_end(group, judge)
         nursery.cancel_scope.cancel()
     return result
+
+
+def _faults_of(seed: int) -> tuple[str, ...]:
+    if seed >= OUTAGES_FROM:
+        return NEWEST_FAULTS
+    return LATER_FAULTS if seed >= LONG_CUTS_FROM else FAULTS
 
 
 async def _check_the_end(group: LedGroup, judge: Judge) -> None:
