@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.ha.switch.epoch_file import EpochFile
-from understudy.ha.switch.epochs import EpochError
+from understudy.ha.switch.epochs import EpochEntry, EpochError
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
 from understudy.store.truncation import TruncationError
@@ -33,7 +33,7 @@ async def flush_all(store: MessageStore) -> None:
 
 
 async def begin_epoch(history: EpochFile, store: MessageStore, epoch: int, end: int) -> None:
-    """Have *epoch* begin, durably.
+    """Have *epoch* begin, durably. It begins once: that it began elsewhere, or that a later one has, is not undone.
 
     Args:
         history: of the log.
@@ -44,8 +44,13 @@ async def begin_epoch(history: EpochFile, store: MessageStore, epoch: int, end: 
     Raises:
         OSError: it cannot.
     """
+    if history.epochs.entries[-1:] == (EpochEntry(epoch, end),):
+        return  # the role was refused then, for another reason; nothing was written
+    if history.epochs.last_epoch >= epoch:
+        last = history.epochs.entries[-1]
+        raise OSError(f"epoch {epoch} cannot begin at {end}: epoch {last.epoch} has begun at {last.start}")
     try:
-        known = history.epochs.within(end).before_epoch(epoch).from_offset(first_byte(store))
+        known = history.epochs.within(end).from_offset(first_byte(store))
         await history.save(known.begun(epoch, end))
     except EpochError as error:
         raise OSError(f"epoch {epoch} cannot begin at {end}: {error}") from None

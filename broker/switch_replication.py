@@ -26,7 +26,7 @@ from understudy.ha.following import MasterFollower
 from understudy.ha.master import HaMaster
 from understudy.ha.settings import ReplicatedLog
 from understudy.ha.switch.epoch_file import FILE_NAME, EpochFile, EpochFileError
-from understudy.ha.switch.epochs import EpochRow
+from understudy.ha.switch.epochs import NO_EPOCH, EpochRow
 from understudy.ha.switch.keeper import EVERYBODY, SyncStateKeeper
 from understudy.ha.switch.sync_state import NEVER, Moment
 from understudy.runtime.log import get_logger
@@ -61,6 +61,7 @@ class SwitchReplication(Replication):
         self._appointed: tuple[frozenset[int], int, Moment] = (frozenset(), 0, NEVER)
         self._unconfirmed: int | None = None
         self._epoch_begins: int | None = None
+        self._former_epoch = NO_EPOCH  # of the log as it was opened: in it, this broker may have led in a former life
         self.own_id = 0
         self.commanded: str | None = None
         self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
@@ -78,6 +79,7 @@ class SwitchReplication(Replication):
             self._history.load()
         except EpochFileError as error:
             raise BrokerStartError(str(error)) from None
+        self._former_epoch = self._history.epochs.last_epoch  # though the bytes of it may be lost
         history = self._history.epochs = self._history.epochs.within(store.max_physical_offset)
         if self._switch.all_must_ack and (history or self._history.lost):
             self._hide_unconfirmed(store, history.entries[0].start if history else 0)
@@ -98,13 +100,16 @@ class SwitchReplication(Replication):
 
         A slave's log ends where it lacks something: its master has it, and what follows, too.
 
-        Raises ``OSError``: nothing of it is true.
+        Raises ``OSError``: nothing of it is true; the epoch, for one, is of a former life of this broker: slaves could
+        not tell what was written then from what would be written now.
         """
         store = self._log
         if role.is_slave:
             if store.hole is not None:
                 await cut_at_hole(self._epochs, store, store.hole)
             return
+        if role.epoch <= self._former_epoch:
+            raise OSError(f"epoch {role.epoch} is no new one: the log had {self._former_epoch} when it was opened")
         await prepare_to_lead(store)
         await begin_epoch(self._epochs, store, role.epoch, store.max_physical_offset)
 
@@ -382,6 +387,8 @@ class SwitchReplication(Replication):
         self.log_grew()  # slaves are told
 
     def _confirmed_by_master(self, offset: int) -> None:
+        # The log is that of a master that the controllers named: of what it never had nothing is left, nor the epochs.
+        self._former_epoch = min(self._former_epoch, self.last_epoch())
         if self._switch.all_must_ack:
             store = self._log
             store.set_confirmed(min(max(offset, store.confirmed_before), store.max_physical_offset))

@@ -118,6 +118,38 @@ class Failover:
 
     # -- on demand -----------------------------------------------------------------------------------------------
 
+    async def elect_if_needed(self, broker_name: str, broker_id: int | None, cause: str) -> Outcome:
+        """Elect a master of a group at the question of a broker, if this controller finds that one is needed.
+
+        Whether a master lives, a controller that has just started cannot know before it has listened for a while, nor
+        can a broker know it better. Only who is said to be master knows that it is not: it has lost its role when it
+        was started again. Then nobody is waited for but those who could be elected in its place.
+
+        Args:
+            broker_name: the group.
+            broker_id: who asks; ``None``: nobody in particular.
+            cause: for logs and records.
+
+        Returns:
+            The outcome of the election, or, that the master still exists.
+
+        Raises:
+            CommandError: as of :meth:`elect`.
+        """
+        await self._replicated.fresh()
+        group = self._metadata.groups.get(broker_name)
+        if group is None or group.master_id is None or self._needed(broker_name):
+            return await self.elect(broker_name, broker_id, False, cause)
+        living = self.living(broker_name)
+        if broker_id == group.master_id and {broker_id, *living} >= set(group.electable) & group.replicas.keys():
+            return await self.elect(broker_name, None, False, cause)
+        kept = self._metadata.replica_info(broker_name)
+        kept.code = ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+        kept.remark = (
+            f"The old master {group.master_id} is still alive, not need to elect new master for broker {broker_name}"
+        )
+        return kept
+
     async def elect(self, broker_name: str, broker_id: int | None, designate: bool, cause: str) -> Outcome:
         """Elect a master of a group and tell its brokers.
 

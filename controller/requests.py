@@ -246,10 +246,13 @@ class ControllerRequests:
         asked = required_int(command, "brokerId")
         designate = optional_bool(command, "designateElect") or False
         broker_id = None if asked == -1 else asked
-        if broker_id is not None and not designate and self._registered(name, broker_id):
-            self._liveness.expect(name, broker_id, self._clock.monotonic())
         cause = f"{'operator' if designate else 'broker'} at {connection.address} asked for {asked}"
-        outcome = await self._failover.elect(name, broker_id, designate and broker_id is not None, cause)
+        if designate and broker_id is not None:
+            outcome = await self._failover.elect(name, broker_id, True, cause)
+        else:
+            if broker_id is not None and self._may_lead_soon(name, broker_id):
+                self._liveness.expect(name, broker_id, self._clock.monotonic())
+            outcome = await self._failover.elect_if_needed(name, broker_id, cause)
         if outcome.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
             return response(command, outcome.code, outcome.remark, {})
         fields: dict[str, str] = {}
@@ -258,6 +261,11 @@ class ControllerRequests:
         fields |= {"syncStateSetEpoch": str(outcome.set_epoch), "masterEpoch": str(outcome.master_epoch)}
         body = election_body(outcome, cluster, name)
         return response(command, outcome.code, outcome.remark or None, fields, body)
+
+    def _may_lead_soon(self, name: str, broker_id: int) -> bool:
+        """Return whether a broker that asks for an election may be elected; one that is said to be master is silent."""
+        group = self._metadata.groups.get(name)
+        return group is not None and broker_id in group.replicas and broker_id != group.master_id
 
     def _registered(self, name: str, broker_id: int) -> bool:
         group = self._metadata.groups.get(name)

@@ -8,7 +8,8 @@ The laws:
   older one changes nothing, whatever it says.
 * One change of the role at a time; what is newer meanwhile waits and comes next. A change that failed is made when the
   leader is asked the next time.
-* Without a master the leader is asked for an election, by each replica that notices.
+* Without a master the leader is asked for an election, by each replica that notices: that there is none, only the
+  answer to the question who is master (1004) says. That to a registration leaves out a master that was not heard yet.
 * The set that replication wants is asked for until it is the one in force, or another master is. A new master asks for
   the set that it has before, which is not refused for who is in it: so the controllers hear that it leads. Until they
   have, they may elect others of the former set.
@@ -250,7 +251,7 @@ NOBODY = Word(None, "", 0, frozenset(), 0)
 
 
 def begin(own_id: int, leader: str, word: Word, now: float) -> tuple[State, list[Action]]:
-    """Begin with what the registration (1003) answered.
+    """Begin with the word of the leader, which is asked again at once.
 
     Args:
         own_id: persistent id.
@@ -285,6 +286,8 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
             if word.master_id == state.own_id:
                 state = attrs.evolve(state, named=max(state.named, Named(word.epoch, asked_at, word.set_epoch)))
             state, news = _hear(state, word, now)
+            if ask is Ask.REPLICAS and word.master_id is None and word.epoch >= state.epoch:
+                state = state.at(Ask.ELECTION, now)
             if state.due[Ask.REPLICAS] == math.inf:
                 pause = pace.replicas if word.master_id is not None else pace.again
                 state = state.at(
@@ -342,8 +345,6 @@ def _hear(state: State, word: Word, now: float) -> tuple[State, list[Action]]:
     """Take a word of the leader."""
     role = state.role
     if word.master_id is None:
-        if word.epoch >= state.epoch:
-            state = state.at(Ask.ELECTION, now)
         return state, []
     if word.epoch > state.epoch:
         return attrs.evolve(state, next_role=word).at(Ask.ELECTION, math.inf), []

@@ -35,6 +35,7 @@ from understudy.broker.led.following import (
     Wanted,
     Word,
 )
+from understudy.broker.led.former_life import let_others_first
 from understudy.broker.led.heartbeats import Heartbeats
 from understudy.broker.led.id_keeper import AGAIN_SECONDS, IdKeeper, Registered
 from understudy.broker.led.identity_files import GroupName, IdentityFiles
@@ -59,6 +60,8 @@ log = get_logger("broker.led")
 
 LOOK_UP_MS = 120_000
 SHORTEST_HEARTBEAT_SECONDS = 0.05
+HEARTBEATS_TO_BE_HEARD = 3
+"""After so many intervals controllers that have just started have heard who lives."""
 SET_AS_IT_IS = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
 """What controllers answer to the question for the set that they have, unless they wait for it."""
 
@@ -157,28 +160,11 @@ class Led:
                     await self._follow(registered_as, registered)
 
     async def _let_others_first(self, registered: Registered) -> Registered:
-        """Return once the controllers do not take this broker for the master that it was in a former life.
-
-        A master that comes back before it was missed, after a power loss perhaps, may lack what the others in its set
-        have, and would have them cut it. It is silent until they are asked, and elected if their logs go further.
-        Alone in its set, it is elected anew: what others took from it in its former life and what it writes now must
-        not be of one epoch.
-        """
-        said = False
-        while True:
-            broker_id, word = registered.broker_id, registered.word
-            if word.master_id != broker_id:
-                return registered
-            if not said:
-                said = True
-                log.warning("this broker was master in a former life: others in its set come first", epoch=word.epoch)
-            await self._clock.sleep(AGAIN_SECONDS)
-            try:
-                word = await self._controllers.replicas(registered.leader)
-            except (UnansweredError, RefusedError):
-                registered = await self.ids.register()
-            else:
-                registered = attrs.evolve(registered, word=word)
+        """See :mod:`~understudy.broker.led.former_life`."""
+        keys = self._keys
+        heard_s = HEARTBEATS_TO_BE_HEARD * keys.broker_heartbeat_interval / 1000
+        missed_s = 2 * keys.controller_heart_beat_timeout_mills / 1000
+        return await let_others_first(self._clock, self.ids, self._controllers, registered, heard_s, missed_s)
 
     # --- the role ------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,9 @@ One connection: our handshake, the master's with its epochs, the cut, our report
 :func:`understudy.ha.switch.epochs.common_end` alone, and the end of what stays is compared byte by byte with the
 master's before anything follows it: a history that lies (a damaged file, a store of another group) is found out there.
 
+Two masters of one epoch do not exist, so whoever is the master of our newest epoch has what was confirmed to us. One
+that has not is another life of that master, and nothing confirmed is cut for it.
+
 Order on the disk: first the history forgets an epoch, then the log its bytes; first the history knows an epoch, then
 the log gets its bytes. So a stop in between leaves bytes that count as of too old an epoch, never of too new a one.
 
@@ -55,6 +58,8 @@ class CutLog(ContinuedLog, Protocol):
 
     @property
     def flushed_offset(self) -> int: ...
+    @property
+    def confirmed_before(self) -> int: ...
     @property
     def disk_failed(self) -> bool: ...
     async def flush(self) -> bool: ...
@@ -201,6 +206,12 @@ class SwitchSlave(MasterFollower[Frame]):
             raise MismatchError(
                 f"the master's newest epoch is {newest}, ours is {ours}: it leads no more, and does not know it yet; "
                 "nothing was cut"
+            )
+        confirmed = min(self._store.confirmed_before, end)
+        if common < confirmed and newest == ours:
+            raise MismatchError(
+                f"the master of epoch {newest} has had all of our log up to {confirmed} confirmed, and has it up to "
+                f"{common} only: it leads once more in an epoch in which it has lost messages; nothing was cut"
             )
         if common < end:
             log.warning("what this master never had is cut", ours=end, common=common, epochs=_named(master.epochs))

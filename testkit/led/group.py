@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -44,6 +44,7 @@ class LedGroup:
         client: of the test.
         keys: of every broker.
         own_keys: of single brokers, by host; they win.
+        quorum: the hosts of the controllers.
     """
 
     def __init__(
@@ -53,17 +54,19 @@ class LedGroup:
         client: RemotingClient,
         keys: dict[str, str],
         own_keys: Mapping[str, Mapping[str, str]],
+        quorum: Sequence[str] = CONTROLLERS,
     ) -> None:
         self.cluster = cluster
         self.client = client
         self.keys = keys
         self.own_keys = own_keys
+        self.quorum = quorum
         self.brokers: dict[str, Broker] = {}
         self.controllers: dict[str, Controller] = {}
         self._nursery = nursery
 
     async def start_controller(self, name: str) -> None:
-        host, addresses = self.cluster.host(name), {each: self.cluster.address(each) for each in CONTROLLERS}
+        host, addresses = self.cluster.host(name), {each: self.cluster.address(each) for each in self.quorum}
         give_secret(host.disk)
         config = member_settings(name, addresses)
         self.cluster.network.power_on(host.address)
@@ -83,7 +86,7 @@ class LedGroup:
         return {
             "brokerName": "g", "listenPort": str(PORT), "brokerIP1": host, "brokerIP2": host,
             "enableControllerMode": "true",
-            "controllerAddr": ";".join(f"{self.cluster.address(each)}:{API_PORT}" for each in CONTROLLERS),
+            "controllerAddr": ";".join(f"{self.cluster.address(each)}:{API_PORT}" for each in self.quorum),
             "brokerHeartbeatInterval": "200", "controllerHeartBeatTimeoutMills": "2000",
             "syncBrokerMetadataPeriod": "1000", "checkSyncStateSetPeriod": "1000",
             "storePathRootDir": "/data/store", "storePathCommitLog": "/data/store/commitlog",
@@ -194,7 +197,10 @@ class LedGroup:
 
 @asynccontextmanager
 async def led_group(
-    source: random.Random, keys: dict[str, str], own_keys: Mapping[str, Mapping[str, str]] = types.MappingProxyType({})
+    source: random.Random,
+    keys: dict[str, str],
+    own_keys: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
+    quorum: Sequence[str] = CONTROLLERS,
 ) -> AsyncIterator[LedGroup]:
     """Start controllers and brokers; nobody is waited for. See :class:`LedGroup`."""
     async with (
@@ -202,11 +208,11 @@ async def led_group(
         open_client(cluster.client_world()) as client,
         open_background() as nursery,
     ):
-        group = LedGroup(cluster, nursery, client, keys, own_keys)
-        for name in (*CONTROLLERS, *BROKERS):
+        group = LedGroup(cluster, nursery, client, keys, own_keys, quorum)
+        for name in (*quorum, *BROKERS):
             cluster.host(name)
         await cluster.start_name_server("ns")
-        for name in CONTROLLERS:
+        for name in quorum:
             await group.start_controller(name)
         for name in BROKERS:
             await group.start_broker(name)

@@ -188,11 +188,19 @@ def test_a_role_that_could_not_be_taken_is_taken_when_the_leader_is_asked_again(
 @pytest.mark.covers("R328")
 def test_without_a_master_an_election_is_asked_for_until_there_is_one() -> None:
     story = Story(word(None, 0))
-    assert Question(Ask.ELECTION) in story.actions
+    assert Question(Ask.ELECTION) in story.tell(Said(Ask.REPLICAS, word(None, 0)))
     story.tell(Failed(Ask.ELECTION, lost=False))
     story.tell(Said(Ask.REPLICAS, word(None, 0)))
     assert Question(Ask.ELECTION) in story.actions or Question(Ask.ELECTION) in story.tell(Looked(), later=1.0)
     assert TakeRole(word(OWN, 1, (OWN,)), same=False) in story.tell(Said(Ask.ELECTION, word(OWN, 1, (OWN,))))
+
+
+def test_only_the_answer_to_who_is_master_says_that_there_is_none() -> None:
+    # given a registration with controllers that have not heard the master yet
+    story = Story(word(None, 0))
+    assert story.actions == [Question(Ask.LEADER), Question(Ask.REPLICAS)]
+    # then it is followed, and nobody is asked to replace it
+    assert story.tell(Said(Ask.REPLICAS, word(1, 3, (1, 2)))) == [TakeRole(word(1, 3, (1, 2)), same=False)]
 
 
 def test_a_leader_that_is_lost_is_looked_for_after_a_moment_and_asked_again() -> None:

@@ -39,6 +39,9 @@ class SwitchValues:
 class DurableLog(Log):
     """A log of which everything is durable at once."""
 
+    confirmed_before = 0
+    """Up to where readers have seen it, in bytes."""
+
     @property
     def disk_failed(self) -> bool:
         return False
@@ -168,10 +171,11 @@ class Replica:
         return self.history.epochs.cut_at(self.log.max_physical_offset).last_epoch
 
     def _confirm(self, offset: int | None) -> None:
-        self.confirmed = self.log.max_physical_offset if offset is None else offset
+        self.confirmed = self.log.confirmed_before = self.log.max_physical_offset if offset is None else offset
 
     def _confirm_as_slave(self, offset: int) -> None:
         self.confirmed = max(self.confirmed, min(offset, self.log.max_physical_offset))
+        self.log.confirmed_before = self.confirmed
 
 
 async def elect(nursery: trio.Nursery, controller: Controller, replicas: dict[int, Replica], master: int) -> Replica:

@@ -236,6 +236,37 @@ async def test_an_epoch_that_the_master_never_had_counts_for_nothing_that_it_sen
         assert slave.history.epochs == new.history.epochs == Epochs.of([(1, 0), (2, 500)])
 
 
+@pytest.mark.parametrize("confirmed", [True, False], ids=["confirmed", "only copied"])
+async def test_nothing_confirmed_is_cut_for_a_second_life_of_the_newest_epoch(
+    confirmed: bool, network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    replicas, controller = replicas_of(network, 2, SwitchValues()), Controller()
+    slave, again = replicas.values()
+    for replica in (slave, again):
+        replica.log.append(b"c" * 500)
+    slave.log.append(b"of epoch 2" * 10)
+    await slave.history.save(Epochs.of([(1, 0), (2, 500)]))
+    slave.log.confirmed_before = 600 if confirmed else 500
+    # given the master of epoch 2, which has lost what it wrote in it, and leads in it once more
+    await again.history.save(Epochs.of([(1, 0)]))
+    controller.epoch = 1
+    async with open_background() as nursery:
+        await elect(nursery, controller, replicas, 2)
+        await trio.sleep(0.5)
+        assert again.history.epochs == Epochs.of([(1, 0), (2, 500)])
+        assert slave.slave is not None
+        if confirmed:
+            assert slave.log.max_physical_offset == 600
+            assert "leads once more" in slave.slave.progress().refusal
+        else:
+            assert slave.log.data == again.log.data
+        # when it is elected anew
+        await elect(nursery, controller, replicas, 2)
+        again.log.append(b"another")
+        await trio.sleep(5)
+        assert slave.log.data == again.log.data
+
+
 async def test_a_slave_counts_once_however_often_it_is_connected(
     network: SimNetwork, autojump_clock: MockClock
 ) -> None:
