@@ -62,6 +62,8 @@ LOOK_UP_MS = 120_000
 SHORTEST_HEARTBEAT_SECONDS = 0.05
 HEARTBEATS_TO_BE_HEARD = 3
 """After so many intervals controllers that have just started have heard who lives."""
+REPLACED = (ResponseCode.CONTROLLER_INVALID_MASTER, ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH)
+"""What they answer to who is not the master, or is it in another epoch."""
 SET_AS_IT_IS = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
 """What controllers answer to the question for the set that they have, unless they wait for it."""
 
@@ -237,9 +239,13 @@ class Led:
                 word = await self._alter_set(state.leader, state.role, question.members)
         except UnansweredError as error:
             log.info("the controller did not answer", question=ask.value, why=error)
+            if ask is not Ask.SET:  # which may not even have been asked
+                self._replication.doubt()
             self._tell(Failed(ask, lost=True))
         except RefusedError as error:
             log.info("the controller refused", question=ask.value, why=error)
+            if ask is not Ask.SET or error.code in REPLACED:
+                self._replication.doubt()
             self._tell(Failed(ask, lost=False))
             if ask is Ask.REPLICAS and error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
                 self._register_again()
@@ -247,6 +253,8 @@ class Led:
             if word is None:
                 self._tell(Failed(ask, lost=False))
             else:
+                if word.master_id != state.own_id:
+                    self._replication.doubt()
                 self._tell(Said(ask, word, NEVER if word is state.role else asked_at))
 
     async def _alter_set(self, leader: str, role: Word, members: frozenset[int]) -> Word | None:
