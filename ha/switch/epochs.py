@@ -114,10 +114,6 @@ class Epochs:
         """
         return Epochs((*self.entries, EpochEntry(epoch, start)))
 
-    def before_epoch(self, epoch: int) -> Epochs:
-        """Return the history without *epoch* and newer ones."""
-        return Epochs(self.entries[: bisect_left(self.entries, epoch, key=lambda each: each.epoch)])
-
     def cut_at(self, offset: int) -> Epochs:
         """Return the history of a log that ends at *offset*: epochs that begin behind its last byte are gone."""
         return Epochs(self.entries[: bisect_left(self.entries, offset, key=lambda each: each.start)])

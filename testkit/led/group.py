@@ -202,7 +202,14 @@ async def led_group(
     own_keys: Mapping[str, Mapping[str, str]] = types.MappingProxyType({}),
     quorum: Sequence[str] = CONTROLLERS,
 ) -> AsyncIterator[LedGroup]:
-    """Start controllers and brokers; nobody is waited for. See :class:`LedGroup`."""
+    """Start controllers and brokers; nobody is waited for.
+
+    Args:
+        source: of what is left to chance.
+        keys: of every broker.
+        own_keys: of single brokers, by host; they win.
+        quorum: the hosts of the controllers.
+    """
     async with (
         SimCluster(source) as cluster,
         open_client(cluster.client_world()) as client,

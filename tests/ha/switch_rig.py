@@ -113,7 +113,8 @@ class Replica:
         """Become master in the controller's epoch."""
         await self.stop()
         epoch = controller.epoch
-        await self.history.save(self.history.epochs.before_epoch(epoch).begun(epoch, self.log.max_physical_offset))
+        end = self.log.max_physical_offset
+        await self.history.save(self.history.epochs.within(end).begun(epoch, end))
         world = world_of(self.network, self.host)
         keeper = SyncStateKeeper(world.clock, self.log, self.history, None, self.values, self.id, self.confirmed)
         keeper.confirm_changed.append(self._confirm)

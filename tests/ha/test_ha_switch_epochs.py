@@ -99,10 +99,8 @@ def test_what_a_history_says() -> None:
     assert Epochs.of([(4, 40), (7, 90)]) == epochs.from_offset(41)
     assert epochs == epochs.from_offset(40), "what ended where the log begins tells others where to cut"
     assert Epochs.of([(1, 0), (2, 0)]) == Epochs.of([(1, 0), (2, 0)]).from_offset(0)
-    assert Epochs.of([(1, 0), (3, 40)]) == epochs.before_epoch(4)
     assert epochs == joined(Epochs.of([(3, 40), (7, 90)]), Epochs.of([(1, 0), (4, 40)]))
     assert Epochs.of([(3, 40)]) == joined(Epochs.of([(3, 40)]), Epochs.of([(1, 60)])), "that is no history"
-    assert Epochs() == epochs.before_epoch(1)
 
 
 @pytest.mark.parametrize("pairs", [[(1, 0), (1, 5)], [(2, 0), (1, 5)], [(1, 5), (2, 4)], [(-1, 0)], [(1, -1)]])
