@@ -9,18 +9,21 @@ import msgspec
 
 from understudy.controller.commands import Outcome
 from understudy.controller.failover import ElectionRecord
+from understudy.controller.group import Group
 from understudy.controller.leadership import heard_leader
-from understudy.controller.metadata import Group
 from understudy.controller.raft.facts import Facts
 from understudy.remoting.bodies import JsonError, json_of
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
-from understudy.remoting.fields import CommandError, optional_int, required_int
+from understudy.remoting.fields import CommandError, optional, optional_int, required_int
 
 MAX_SET_MEMBERS = 10_000
 """Of a sync-state set in a request; sets of more are none."""
 GREATEST_BROKER_ID = (1 << 31) - 1
 """Ids are 64-bit numbers on the wire, but each next one must be one as well."""
+
+INCARNATION_LENGTH = 16
+"""Longer ones are none: an election tells those of up to a thousand brokers in one command."""
 
 
 def number_of(command: Command, name: str, default: int) -> int:
@@ -40,6 +43,12 @@ def broker_id_of(command: Command, name: str) -> int:
         remark = f"{name}={value}: ids of brokers are 1 to {GREATEST_BROKER_ID}"
         raise CommandError(ResponseCode.CONTROLLER_BROKER_ID_INVALID, remark)
     return value
+
+
+def incarnation_of(command: Command) -> str:
+    """Return the incarnation of a broker's store; empty when it does not say it, or something else."""
+    text = optional(command, "storeIncarnation") or ""
+    return text if len(text) <= INCARNATION_LENGTH and text.isascii() else ""
 
 
 def value_of(command: Command) -> Any:

@@ -30,7 +30,11 @@ class RegisterBroker(Struct, tag="register", array_like=True, frozen=True):
 
 
 class AlterSyncStateSet(Struct, tag="alter", array_like=True, frozen=True):
-    """A master proposes a new sync state set; both epochs are what it believes to be current."""
+    """A master proposes a new sync state set; both epochs are what it believes to be current.
+
+    Args:
+        incarnations: of the stores of the set's members, as the leader hears them.
+    """
 
     broker_name: str
     master_id: int
@@ -38,6 +42,7 @@ class AlterSyncStateSet(Struct, tag="alter", array_like=True, frozen=True):
     set_epoch: int
     new_set: list[int]
     alive: list[int]
+    incarnations: dict[int, str] = {}
 
 
 class ElectMaster(Struct, tag="elect", array_like=True, frozen=True):

@@ -6,7 +6,7 @@ bits, a candidate without a heartbeat record is not alive instead of an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
@@ -23,6 +23,7 @@ class Live(msgspec.Struct, array_like=True, frozen=True):
         priority: its configured priority, smaller is better.
         confirms: it acknowledges nothing as a new master before it has told the controllers that it leads, and that
             what it has is durable.
+        incarnation: of its store: another one whenever something of that may be lost; empty when it does not say so.
     """
 
     epoch: int = -1
@@ -30,6 +31,7 @@ class Live(msgspec.Struct, array_like=True, frozen=True):
     confirm_offset_bytes: int = -1
     priority: int = LOWEST_PRIORITY
     confirms: bool = False
+    incarnation: str = ""
 
 
 class Verdict(msgspec.Struct, array_like=True, frozen=True):
@@ -55,6 +57,7 @@ def elect(
     old_master: int | None,
     preferred: int | None,
     unclean_allowed: bool,
+    lost: Container[int] = (),
 ) -> Decision:
     """Choose a master.
 
@@ -65,6 +68,7 @@ def elect(
         old_master: kept when it lives and nobody else is asked for.
         preferred: id an operator asks for.
         unclean_allowed: replicas outside the set may be chosen when the set gives nobody.
+        lost: ids that are not in *sync_state_set* for having lost their memory.
     """
     in_set, registered = set(sync_state_set), sorted(set(replicas))
     eligible = sorted(in_set & set(registered))
@@ -79,7 +83,7 @@ def elect(
         if broker_id == chosen:
             verdicts.append(Verdict(broker_id, True, reason))
         else:
-            why = _excluded(broker_id, in_set, live, chosen, preferred, unclean_allowed, kept)
+            why = _excluded(broker_id, in_set, live, chosen, preferred, unclean_allowed, kept, lost)
             verdicts.append(Verdict(broker_id, False, why))
     return Decision(chosen, unclean, verdicts)
 
@@ -111,10 +115,13 @@ def _excluded(
     preferred: int | None,
     unclean_allowed: bool,
     kept: bool,
+    lost: Container[int],
 ) -> str:
     if broker_id not in live:
         where = "in the sync state set but " if broker_id in in_set else ""
         return f"not alive: {where}no heartbeat within its timeout"
+    if broker_id in lost and not unclean_allowed:
+        return "its memory is lost: its host, or its store, was started anew since it was in step, unlike another one's"
     if broker_id not in in_set and not unclean_allowed:
         return "not in the sync state set: it may lack acknowledged messages and unclean election is off"
     if broker_id not in in_set and chosen in in_set:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from understudy.controller.election import Live, elect
+from understudy.controller.group import Group
 from understudy.controller.liveness import Liveness
-from understudy.controller.metadata import Group
 
 
 def explain(group: Group, liveness: Liveness, now: float, unclean_allowed: bool) -> str:
@@ -26,7 +26,8 @@ def explain(group: Group, liveness: Liveness, now: float, unclean_allowed: bool)
         f"#UncleanElection\t{'on' if unclean_allowed else 'off'}",
     ]
     living_master = group.master_id if group.master_id in live else None
-    decision = elect(group.electable, group.replicas, live, living_master, None, unclean_allowed)
+    lost = group.lost(live)
+    decision = elect(group.electable(live), group.replicas, live, living_master, None, unclean_allowed, lost)
     for verdict in decision.verdicts:
         replica = group.replicas[verdict.broker_id]
         mark = "would be chosen" if verdict.chosen else "excluded"
@@ -63,7 +64,7 @@ def _next_step(group: Group, live: dict[int, Live], chosen: int | None, unclean_
         return "nothing is wrong, but nobody could follow: wait until another replica is in the sync state set"
     if chosen is not None:
         return f"wait: the controller is about to make broker {chosen} master"
-    members = [broker_id for broker_id in group.electable if broker_id in group.replicas]
+    members = [broker_id for broker_id in group.electable(live) if broker_id in group.replicas]
     if members:
         places = ", ".join(f"{broker_id} ({group.replicas[broker_id].address})" for broker_id in members)
         step = f"start broker {' or '.join(map(str, members))}: only {places} surely holds every acknowledged message"

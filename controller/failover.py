@@ -15,8 +15,9 @@ import trio
 from understudy.controller.commands import ElectMaster, Outcome
 from understudy.controller.configuration import ControllerConfig
 from understudy.controller.election import Live
+from understudy.controller.group import Group
 from understudy.controller.liveness import Liveness
-from understudy.controller.metadata import Group, Metadata
+from understudy.controller.metadata import Metadata
 from understudy.controller.meter import ControllerMeter
 from understudy.controller.notification import RoleNotifier
 from understudy.controller.raft.member import QuorumMember
@@ -116,6 +117,14 @@ class Failover:
         alive = self._liveness.alive(broker_name, self._clock.monotonic())
         return {broker_id: facts for broker_id, facts in alive.items() if broker_id in group.replicas}
 
+    def candidates(self, broker_name: str) -> dict[int, Live]:
+        """Return those of :meth:`living` that were heard just now, and the master, which is not missed yet."""
+        group = self._metadata.groups.get(broker_name)
+        fresh = self._liveness.fresh(broker_name, self._clock.monotonic())
+        living = self.living(broker_name)
+        master_id = None if group is None else group.master_id
+        return {one: facts for one, facts in living.items() if one in fresh or one == master_id}
+
     # -- on demand -----------------------------------------------------------------------------------------------
 
     async def elect_if_needed(self, broker_name: str, broker_id: int | None, cause: str) -> Outcome:
@@ -163,7 +172,7 @@ class Failover:
             CommandError: as of :meth:`understudy.controller.replication.ReplicatedMetadata.run`.
         """
         started = self._clock.monotonic()
-        live = self.living(broker_name)
+        live = self.candidates(broker_name)
         command = ElectMaster(broker_name, broker_id, designate, live, self.config.enable_elect_unclean_master)
         outcome = await self._replicated.run(command)
         group = self._metadata.groups.get(broker_name)
@@ -255,12 +264,16 @@ class Failover:
 
     def _needed(self, name: str) -> bool:
         now = self._clock.monotonic()
-        return self._metadata.needs_election(
+        needed = self._metadata.needs_election(
             name,
-            self._liveness.alive(name, now),
+            self.candidates(name),
             lambda broker_id: self._liveness.maybe_alive(name, broker_id, now),
             self.config.enable_elect_unclean_master,
         )
+        group = self._metadata.groups.get(name)
+        if not needed or group is None or group.master_id is None:
+            return needed
+        return not self._liveness.may_be_cut_off(name, group.replicas.keys(), group.master_id, now)
 
     async def _elect_one(self, name: str, cause: str) -> None:
         for _ in range(max(1, self.config.elect_master_max_retry_count)):

@@ -10,13 +10,18 @@ reported offsets are the newest ones, not the greatest.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+import math
+from collections.abc import Collection, Hashable
 
 import attrs
 
 from understudy.controller.election import Live
 
 DEFAULT_TIMEOUT_MS = 10_000
+INTERVALS = 3
+"""A heartbeat that is older than so many intervals says nothing of now, though its broker is not missed yet."""
+UNKNOWN_PATIENCE_SECONDS = 3.0
+"""How long a broker that has registered, and was never heard, is given for its first heartbeat."""
 MAX_BROKERS = 100_000
 
 
@@ -43,6 +48,9 @@ class Heartbeat:
         timeout_seconds: after this silence it counts as dead.
         connection: what it came through.
         facts: what elections look at.
+        interval_seconds: between its heartbeats; 0: it does not say.
+        silent: it was missed for its silence: something between it and this controller may be in the way.
+        excused_until: it is not missed before, monotonic seconds.
     """
 
     address: str
@@ -50,8 +58,27 @@ class Heartbeat:
     timeout_seconds: float
     connection: Hashable
     facts: Live
+    interval_seconds: float = 0.0
     alive: bool = True
     end_reason: str = ""
+    silent: bool = False
+    excused_until: float = -math.inf
+
+    @property
+    def missed_at(self) -> float:
+        """When it is missed (monotonic seconds)."""
+        return max(self.heard + self.timeout_seconds, self.excused_until)
+
+    @property
+    def fresh_seconds(self) -> float:
+        """For how long it says something of now."""
+        return min(self.timeout_seconds, INTERVALS * self.interval_seconds or self.timeout_seconds / 2)
+
+    def lives(self, now: float) -> bool:
+        return self.alive and now <= self.missed_at
+
+    def is_fresh(self, now: float) -> bool:
+        return self.alive and now - self.heard <= self.fresh_seconds
 
 
 class Liveness:
@@ -71,6 +98,7 @@ class Liveness:
         self._records: dict[str, dict[int, tuple[BrokerKey, Heartbeat]]] = {}
         self._by_connection: dict[Hashable, set[BrokerKey]] = {}
         self._expected: dict[tuple[str, int], float] = {}
+        self._newcomers: dict[tuple[str, int], float] = {}
         self.known = 0
 
     def expect(self, broker_name: str, broker_id: int, now: float) -> None:
@@ -78,14 +106,40 @@ class Liveness:
         if self.record(broker_name, broker_id) is None:
             self._expected[broker_name, broker_id] = now
 
+    def registers(self, broker_name: str, broker_id: int, incarnation: str, now: float) -> bool:
+        """Know that a broker registers, perhaps for the first time of its life.
+
+        Args:
+            broker_name, broker_id: the broker.
+            incarnation: of its store; empty when it does not say so.
+            now: monotonic seconds.
+
+        Returns:
+            Whether its former life is over, with what only its memory had.
+        """
+        record = self.record(broker_name, broker_id)
+        if record is not None and incarnation and record.facts.incarnation not in ("", incarnation):
+            if record.alive:
+                self._leave(self._records[broker_name][broker_id][0], record.connection)
+            over = record.alive or record.silent
+            record.alive, record.silent, record.end_reason = False, False, "it registered with another store's life"
+            return over
+        self._newcomers.setdefault((broker_name, broker_id), now)
+        return False
+
     def heartbeat(self, key: BrokerKey, heartbeat: Heartbeat) -> bool:
-        """Take a heartbeat; returns whether the broker was not alive before.
+        """Take a heartbeat; returns whether the broker was not alive before, or nearly missed.
+
+        When nobody of its group was heard for a while, the others may be on their way, too: they get a moment more.
 
         Raises:
             TooManyBrokersError: when it is of one broker more than can be watched.
         """
         group = self._records.setdefault(key.broker_name, {})
         self._expected.pop((key.broker_name, key.broker_id), None)
+        self._newcomers.pop((key.broker_name, key.broker_id), None)
+        now = heartbeat.heard
+        unheard = not any(record.lives(now) for _, record in group.values())
         former = group.get(key.broker_id)
         if former is None:
             if self.known >= MAX_BROKERS:
@@ -97,7 +151,11 @@ class Liveness:
             self._leave(former[0], former[1].connection)
         group[key.broker_id] = (key, heartbeat)
         self._by_connection.setdefault(heartbeat.connection, set()).add(key)
-        return former is None or not former[1].alive
+        for _, record in group.values() if unheard else ():
+            if record.silent:
+                record.alive, record.silent, record.end_reason = True, False, ""
+                record.excused_until = now + record.fresh_seconds
+        return former is None or not former[1].is_fresh(now)
 
     def connection_closed(self, connection: Hashable) -> list[BrokerKey]:
         """Return the brokers whose current connection this was; they count as dead from now on."""
@@ -112,26 +170,26 @@ class Liveness:
         expired = []
         for group in self._records.values():
             for key, record in group.values():
-                if record.alive and now - record.heard > record.timeout_seconds:
-                    record.alive = False
+                if record.alive and not record.lives(now):
+                    record.alive, record.silent = False, True
                     record.end_reason = f"silent for {now - record.heard:.1f} s"
                     self._leave(key, record.connection)
                     expired.append(key)
         return expired
 
-    def next_expiry(self) -> float | None:
-        """Return when the next heartbeat times out (monotonic seconds), or ``None``."""
-        times = [
-            record.heard + record.timeout_seconds
-            for group in self._records.values()
-            for _, record in group.values()
-            if record.alive
-        ]
+    def next_expiry(self, now: float) -> float | None:
+        """Return when the next broker is missed, or has registered for a while; ``None``: none will be."""
+        times = [since + self._patience(*each) for each, since in self._newcomers.items()]
+        times = [time for time in times if time > now]
+        times += [record.missed_at for group in self._records.values() for _, record in group.values() if record.alive]
         return min(times, default=None)
 
-    def forget(self, broker_name: str, broker_ids: Iterable[int] | None) -> None:
+    def forget(self, broker_name: str, broker_ids: Collection[int] | None) -> None:
         """Drop the records of cleaned brokers."""
         group = self._records.get(broker_name, {})
+        for name, broker_id in list(self._newcomers):
+            if name == broker_name and (broker_ids is None or broker_id in broker_ids):
+                del self._newcomers[name, broker_id]
         for broker_id in list(group) if broker_ids is None else broker_ids:
             entry = group.pop(broker_id, None)
             if entry is not None:
@@ -145,8 +203,50 @@ class Liveness:
         return {
             broker_id: record.facts
             for broker_id, (_, record) in self._records.get(broker_name, {}).items()
-            if record.alive and now - record.heard <= record.timeout_seconds
+            if record.lives(now)
         }
+
+    def fresh(self, broker_name: str, now: float) -> dict[int, Live]:
+        """Return the brokers of a group that were heard just now, with their facts: who is surely there."""
+        return {
+            broker_id: record.facts
+            for broker_id, (_, record) in self._records.get(broker_name, {}).items()
+            if record.is_fresh(now)
+        }
+
+    def may_be_cut_off(self, broker_name: str, members: Collection[int], master_id: int, now: float) -> bool:
+        """Whether this controller may be the one who is cut off: nobody of a group is heard, and all may live.
+
+        Not when the connection of its master has ended, nor when one of them has registered, and then sends no
+        heartbeats: it waits for others to be elected.
+
+        Args:
+            broker_name: the group.
+            members: its registered ids.
+            master_id: its master.
+            now: monotonic seconds.
+        """
+        records = {one: record for one in members if (record := self.record(broker_name, one)) is not None}
+        if any(record.is_fresh(now) for record in records.values()):
+            return False
+        if any(record.lives(now) for record in records.values()):
+            return True  # they will be heard, or missed
+        master = records.get(master_id)
+        if master is not None and not master.silent:
+            return False
+        return not any(self._has_waited(broker_name, one, now) for one in members)
+
+    def waiting_newcomers(self, now: float) -> list[tuple[str, int]]:
+        """Return who has registered a while ago and has sent no heartbeat since."""
+        return [each for each in self._newcomers if self._has_waited(*each, now)]
+
+    def _has_waited(self, broker_name: str, broker_id: int, now: float) -> bool:
+        since = self._newcomers.get((broker_name, broker_id), math.inf)
+        return now >= since + self._patience(broker_name, broker_id)
+
+    def _patience(self, broker_name: str, broker_id: int) -> float:
+        record = self.record(broker_name, broker_id)
+        return UNKNOWN_PATIENCE_SECONDS if record is None else record.fresh_seconds
 
     def record(self, broker_name: str, broker_id: int) -> Heartbeat | None:
         """Return the newest news of a broker, dead or alive."""
@@ -159,7 +259,7 @@ class Liveness:
         if record is None:
             since = max(self._started, self._expected.get((broker_name, broker_id), self._started))
             return now - since < self._grace
-        return record.alive and now - record.heard <= record.timeout_seconds
+        return record.lives(now)
 
     def count(self) -> int:
         """Return how many brokers live."""

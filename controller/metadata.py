@@ -9,7 +9,9 @@ against something old. Laws:
    So does the former set: who was elected and confirms that it leads (1001 with its set as it is) is the only one who
    may be elected from then on; until then, all who could have been in its place, for it has acknowledged nothing, and
    its disk may lack what it acknowledged before. That is feature 3; masters that do not say that they confirm are the
-   only ones at once, as in the reference.
+   only ones at once, as in the reference. With feature 4 who does not live when a master is elected is none of them:
+   it may have lost its memory. With feature 5 it is, if it comes back with the incarnation that its store had when it
+   came into the set; and nobody is who lives with another one, unless all do.
 2. Ids are given once; the next one is greater than any that was given.
 3. A refused command changes nothing. One that cannot be applied is refused as well, by every member alike.
 
@@ -20,10 +22,9 @@ case, and a cleaned master is master no longer; a name in use by another cluster
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
-from msgspec import Struct
 
 from understudy.controller.commands import (
     AlterSyncStateSet,
@@ -38,47 +39,13 @@ from understudy.controller.commands import (
     encode,
     read_command,
 )
-from understudy.controller.election import Verdict, elect
+from understudy.controller.election import Live, Verdict, elect
+from understudy.controller.group import Group, Replica
 from understudy.controller.raft.errors import CommandRefusedError, FatalError
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 
 log = get_logger("controller.metadata")
-
-
-class Replica(Struct, array_like=True):
-    """One broker of a group: where it is, and the code it claimed its id with."""
-
-    address: str
-    check_code: str
-
-
-class Group(Struct, array_like=True):
-    """All that is known of one broker name."""
-
-    cluster_name: str
-    broker_name: str
-    replicas: dict[int, Replica] = {}
-    greatest_id: int = 0
-    master_id: int | None = None
-    master_epoch: int = 0
-    sync_state_set: list[int] = []
-    set_epoch: int = 0
-    former_set: list[int] = []
-
-    @property
-    def electable(self) -> list[int]:
-        """Who has everything that was acknowledged."""
-        return self.former_set or self.sync_state_set
-
-    @property
-    def next_id(self) -> int:
-        return self.greatest_id + 1
-
-    def master_address(self) -> str | None:
-        """Return where the master is; ``None`` without one."""
-        replica = self.replicas.get(self.master_id) if self.master_id is not None else None
-        return None if replica is None else replica.address
 
 
 FROM_EPOCHS_OF_LOGS = 2
@@ -87,6 +54,8 @@ FORMER_SET = 3
 """The feature version from which on the former set may be elected until a new master confirms that it leads."""
 LIVING_FORMER_SET = 4
 """The feature version from which on only who lives when a master is elected is of the former set."""
+INCARNATIONS = 5
+"""The feature version from which on who was away then is of it, too, if it comes back with the store that it had."""
 EPOCHS_APART = 1_000
 """How far: whoever comes first may have missed later terms than its log knows."""
 EPOCH_BELIEVED = 1 << 30
@@ -257,6 +226,7 @@ class Metadata:
         if new_set != group.sync_state_set:
             group.sync_state_set = new_set
             group.set_epoch += 1
+        group.note_incarnations(command.incarnations if features >= INCARNATIONS else {})
         return Outcome(changed=True, set_epoch=group.set_epoch, sync_state_set=list(new_set))
 
     def _elect(self, command: ElectMaster, features: int) -> Outcome:
@@ -266,12 +236,13 @@ class Metadata:
         if group.master_epoch == 0 and command.broker_id is not None:
             return self._elect_first(group, command.broker_id, command, features)
         decision = elect(
-            group.electable,
+            group.electable(command.live),
             group.replicas,
             command.live,
             group.master_id,
             command.broker_id if command.designate else None,
             command.unclean_allowed,
+            group.lost(command.live),
         )
         chosen = decision.master_id
         if chosen is None:
@@ -288,10 +259,16 @@ class Metadata:
             )
         facts = command.live.get(chosen)
         confirms = features >= FORMER_SET and facts is not None and facts.confirms and not decision.unclean
-        all_former = features < LIVING_FORMER_SET
-        former = [one for one in group.electable if all_former or one in command.live] if confirms else []
-        _install(group, chosen)
-        group.former_set = former
+        if not confirms:
+            group.former_set = []
+        elif features >= INCARNATIONS:
+            group.keep_former(command.live, chosen)
+        else:
+            living_only = features >= LIVING_FORMER_SET
+            group.former_set = [one for one in group.in_step if not living_only or one in command.live]
+        group.install(chosen)
+        if not confirms:
+            group.note_incarnations({})
         return _show(
             group,
             Outcome(changed=True, members=_members(group), verdicts=decision.verdicts, unclean=decision.unclean),
@@ -304,7 +281,7 @@ class Metadata:
         known = max((facts.epoch for facts in command.live.values() if facts.epoch <= EPOCH_BELIEVED), default=0)
         if known > 0 and features >= FROM_EPOCHS_OF_LOGS:
             group.master_epoch = known + EPOCHS_APART
-        _install(group, broker_id)
+        group.install(broker_id)
         return _show(group, Outcome(changed=True, members=_members(group)))
 
     def _nobody(self, group: Group, command: ElectMaster, verdicts: list[Verdict]) -> Outcome:
@@ -345,6 +322,7 @@ class Metadata:
         if kept != group.sync_state_set:
             group.sync_state_set = kept
             group.set_epoch += 1
+        group.note_incarnations(group.incarnations)
         if group.master_id is not None and group.master_id not in group.replicas:
             group.master_id = None
             group.master_epoch += 1
@@ -365,13 +343,17 @@ class Metadata:
         return _show(group, Outcome())
 
     def needs_election(
-        self, broker_name: str, alive: Container[int], master_may_live: Callable[[int], bool], unclean_allowed: bool
+        self,
+        broker_name: str,
+        live: Mapping[int, Live],
+        master_may_live: Callable[[int], bool],
+        unclean_allowed: bool,
     ) -> bool:
         """Return whether the controller should elect for a group on its own: the master is gone or does not live.
 
         Args:
             broker_name: the group.
-            alive: ids that live.
+            live: facts of those who live.
             master_may_live: whether an id lives or cannot be judged yet.
             unclean_allowed: replicas outside the set may lead.
         """
@@ -379,9 +361,9 @@ class Metadata:
         if group is None or group.master_epoch == 0:
             return False
         if group.master_id is not None:
-            return not master_may_live(group.master_id)
-        eligible = group.replicas if unclean_allowed else group.electable
-        return any(broker_id in alive and broker_id in group.replicas for broker_id in eligible)
+            return not master_may_live(group.master_id) or group.master_id in group.lost(live)
+        eligible = group.replicas if unclean_allowed else group.electable(live)
+        return any(broker_id in live and broker_id in group.replicas for broker_id in eligible)
 
 
 def _copy(group: Group | None) -> Group | None:
@@ -392,14 +374,8 @@ def _copy(group: Group | None) -> Group | None:
         replicas={broker_id: msgspec.structs.replace(each) for broker_id, each in group.replicas.items()},
         sync_state_set=list(group.sync_state_set),
         former_set=list(group.former_set),
+        incarnations=dict(group.incarnations),
     )
-
-
-def _install(group: Group, master_id: int) -> None:
-    group.master_id = master_id
-    group.master_epoch += 1
-    group.sync_state_set = [master_id]
-    group.set_epoch += 1
 
 
 def _members(group: Group) -> dict[int, str]:

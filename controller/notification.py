@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import trio
 
-from understudy.controller.metadata import Group
+from understudy.controller.group import Group
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request

@@ -10,6 +10,7 @@ from understudy.controller.answers import (
     broker_id_of,
     election_body,
     group_answer,
+    incarnation_of,
     master_fields,
     number_of,
     quorum_text,
@@ -150,9 +151,12 @@ class ControllerRequests:
             number_of(command, "confirmOffset", -1),
             number_of(command, "electionPriority", LOWEST_PRIORITY),
             optional_bool(command, "confirmsElection") or False,
+            incarnation_of(command),
         )
         timeout_ms = number_of(command, "heartbeatTimeoutMills", DEFAULT_TIMEOUT_MS)
-        heartbeat = Heartbeat(required(command, "brokerAddr"), now, timeout_ms / 1000, connection, facts)
+        pause_seconds = max(0, number_of(command, "heartbeatInterval", 0)) / 1000
+        address = required(command, "brokerAddr")
+        heartbeat = Heartbeat(address, now, timeout_ms / 1000, connection, facts, pause_seconds)
         self.heartbeat_count += 1
         try:
             came_alive = self._liveness.heartbeat(key, heartbeat)
@@ -224,6 +228,7 @@ class ControllerRequests:
         self._check_leader()
         new_set, set_epoch = sync_state_set(command)
         name = required(command, "brokerName")
+        living = self._failover.living(name)
         outcome = await self._replicated.run(
             AlterSyncStateSet(
                 name,
@@ -231,7 +236,8 @@ class ControllerRequests:
                 required_int(command, "masterEpoch"),
                 set_epoch,
                 new_set,
-                self._alive(name),
+                sorted(living),
+                {one: living[one].incarnation for one in new_set if one in living and living[one].incarnation},
             )
         )
         if outcome.code:
@@ -292,6 +298,8 @@ class ControllerRequests:
             outcome = self._metadata.registration(name, broker_id, alive)
         if outcome.code:
             return response(command, outcome.code, outcome.remark, names)
+        if self._liveness.registers(name, broker_id, incarnation_of(command), self._clock.monotonic()):
+            self._failover.suspect(name, f"broker {broker_id} lost its memory")
         fields = {**master_fields(outcome), **names}
         if outcome.master_id is not None:
             fields |= {"syncStateSetEpoch": str(outcome.set_epoch), "masterEpoch": str(outcome.master_epoch)}

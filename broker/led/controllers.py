@@ -10,6 +10,7 @@ from typing import Any
 
 from understudy.broker.led.following import Word
 from understudy.broker.led.identity_files import Claim, GroupName
+from understudy.broker.led.incarnation import StoreIncarnation
 from understudy.format.json_dialect import JsonError, dumps
 from understudy.remoting.bodies import json_of, read_answer
 from understudy.remoting.client import RemotingClient
@@ -64,12 +65,16 @@ class Controllers:
         client: connections to them.
         threads: where large answers are read.
         name: names of cluster and group.
+        incarnation: of the broker's store.
     """
 
-    def __init__(self, client: RemotingClient, threads: Threads, name: GroupName) -> None:
+    def __init__(
+        self, client: RemotingClient, threads: Threads, name: GroupName, incarnation: StoreIncarnation
+    ) -> None:
         self._client = client
         self._threads = threads
         self._name = name
+        self._incarnation = incarnation
 
     async def find_leader(self, addresses: Iterable[str]) -> str:
         """Ask one controller after the other who leads (1005); returns its address, ``""`` when nobody knows."""
@@ -96,7 +101,7 @@ class Controllers:
 
     async def register(self, leader: str, broker_id: int, address: str) -> Word:
         """Say where the broker is now (1003); returns what its group is like."""
-        fields = {"brokerId": str(broker_id), "brokerAddress": address}
+        fields = {"brokerId": str(broker_id), "brokerAddress": address, **self._life()}
         return word_of(await self._ask(leader, RequestCode.CONTROLLER_REGISTER_BROKER, fields))
 
     async def replicas(self, leader: str) -> Word:
@@ -129,7 +134,7 @@ class Controllers:
 
     async def heartbeat(self, address: str, fields: Mapping[str, str]) -> None:
         """Tell one controller that the broker lives, and how far its log goes (904)."""
-        command = request(RequestCode.BROKER_HEARTBEAT, {**self._names(), **fields}, oneway=True)
+        command = request(RequestCode.BROKER_HEARTBEAT, {**self._names(), **fields, **self._life()}, oneway=True)
         try:
             await self._client.invoke_oneway(address, command, FIND_MS)
         except RemotingError:
@@ -137,6 +142,9 @@ class Controllers:
 
     def _names(self) -> dict[str, str]:
         return {"clusterName": self._name.cluster, "brokerName": self._name.broker}
+
+    def _life(self) -> dict[str, str]:
+        return {"storeIncarnation": self._incarnation.value} if self._incarnation.value else {}
 
     async def _ask(
         self, leader: str, code: RequestCode, fields: dict[str, str], body: bytes = b"", accept: Iterable[int] = ()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from understudy.broker.led.controllers import Controllers
+from understudy.broker.led.incarnation import StoreIncarnation
 from understudy.broker.led.replication import LedReplication
 from understudy.runtime.log import get_logger
 
@@ -31,6 +32,7 @@ class Heartbeats:
         replication: of the broker.
         controllers: who hear them.
         addresses: returns where the controllers are.
+        incarnation: of the broker's store.
     """
 
     def __init__(
@@ -39,11 +41,13 @@ class Heartbeats:
         replication: LedReplication,
         controllers: Controllers,
         addresses: Callable[[], Iterable[str]],
+        incarnation: StoreIncarnation,
     ) -> None:
         self._broker = broker
         self._replication = replication
         self._controllers = controllers
         self._addresses = addresses
+        self._incarnation = incarnation
         self._silent_until = float("-inf")
         self._failed_epoch = -1
         self._taking: tuple[int, float] | None = None
@@ -51,6 +55,8 @@ class Heartbeats:
     async def send(self) -> None:
         """Tell all controllers that the broker lives, unless it had better not be elected."""
         broker, replication, keys = self._broker, self._replication, self._broker.options.broker
+        if broker.store.disk_failed:
+            await self._incarnation.end()
         if replication.gives_up:
             self._give_up("its disk has failed, and others can lead")
         if self._taking is not None:
@@ -69,6 +75,7 @@ class Heartbeats:
             "heartbeatTimeoutMills": str(keys.controller_heart_beat_timeout_mills),
             "electionPriority": str(keys.broker_election_priority),
             "confirmsElection": "true",
+            "heartbeatInterval": str(keys.broker_heartbeat_interval),
         }
         with broker.world.clock.move_on_after(keys.send_heartbeat_timeout_millis / 1000):
             async with trio.open_nursery() as nursery:

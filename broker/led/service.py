@@ -39,6 +39,7 @@ from understudy.broker.led.former_life import let_others_first
 from understudy.broker.led.heartbeats import Heartbeats
 from understudy.broker.led.id_keeper import AGAIN_SECONDS, IdKeeper, Registered
 from understudy.broker.led.identity_files import GroupName, IdentityFiles
+from understudy.broker.led.incarnation import StoreIncarnation
 from understudy.broker.led.registered import RegisteredReplicas
 from understudy.broker.led.replication import LedReplication
 from understudy.broker.name_servers import NameServers
@@ -88,7 +89,10 @@ class Led:
         keys = broker.options.broker
         self._keys = keys
         name = GroupName(broker.identity.cluster, broker.identity.name)
-        self._controllers = Controllers(broker.client, broker.world.threads, name)
+        self._incarnation = StoreIncarnation(
+            broker.world.disk, broker.options.store.store_path_root_dir, broker.world.random, durable=broker.sync_flush
+        )
+        self._controllers = Controllers(broker.client, broker.world.threads, name, self._incarnation)
         self.servers = NameServers(
             broker.world,
             lambda: keys.controller_addr,
@@ -100,7 +104,9 @@ class Led:
         self.ids = IdKeeper(
             self._clock, disk, files, self._controllers, lambda: self.servers.addresses, broker.identity.address
         )
-        self._heartbeats = Heartbeats(broker, replication, self._controllers, lambda: self.servers.addresses)
+        self._heartbeats = Heartbeats(
+            broker, replication, self._controllers, lambda: self.servers.addresses, self._incarnation
+        )
         self._events: deque[Event] = deque()
         self._pushed: Pushed | None = None
         self._wake = Signal()
@@ -144,6 +150,7 @@ class Led:
             self._tell(Doubted())
 
     async def _run(self) -> None:
+        await self._incarnation.settle()
         await self.servers.refresh()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.servers.run)

@@ -13,7 +13,7 @@ from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions
 from understudy.broker.switch_replication import SwitchReplication
 from understudy.container.hosted import host_broker
-from understudy.controller.metadata import Group as GroupFacts
+from understudy.controller.group import Group as GroupFacts
 from understudy.controller.server import Controller
 from understudy.format.record import decode_records
 from understudy.remoting.client import RemotingClient, open_client

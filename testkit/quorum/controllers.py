@@ -27,7 +27,8 @@ from understudy.controller.commands import (
     read_command,
 )
 from understudy.controller.configuration import ControllerConfig
-from understudy.controller.metadata import Group, Metadata
+from understudy.controller.group import Group
+from understudy.controller.metadata import Metadata
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.server import Controller
 from understudy.runtime.world import World

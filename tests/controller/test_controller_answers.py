@@ -10,7 +10,7 @@ import pytest
 import trio.testing
 from controller_desk import Desk
 
-from understudy.controller.metadata import Group, Replica
+from understudy.controller.group import Group, Replica
 from understudy.controller.requests import EXPLAIN_MASTER
 from understudy.remoting.frame import FrameReader
 from understudy.remoting.frame import encode as encode_frame

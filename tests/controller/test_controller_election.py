@@ -6,8 +6,8 @@ import pytest
 
 from understudy.controller.election import LOWEST_PRIORITY, Live, elect
 from understudy.controller.explanation import explain
+from understudy.controller.group import Group, Replica
 from understudy.controller.liveness import BrokerKey, Heartbeat, Liveness
-from understudy.controller.metadata import Group, Replica
 
 
 class TestPolicy:
@@ -61,7 +61,7 @@ class TestLiveness:
         assert liveness.heartbeat(KEY, heartbeat(1.0, "c1", timeout=2.0))
         assert not liveness.heartbeat(KEY, heartbeat(2.0, "c1", timeout=2.0))
         assert liveness.expire(3.9) == []
-        assert liveness.next_expiry() == 4.0
+        assert liveness.next_expiry(2.0) == 4.0
         assert liveness.expire(4.1) == [KEY]
         assert liveness.expire(5.0) == []
         assert liveness.alive("a", 5.0) == {}

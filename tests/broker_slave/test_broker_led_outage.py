@@ -1,0 +1,149 @@
+"""Led groups of which the controllers hear nobody for a while, or all of which restart: that loses nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import trio
+
+from understudy.testkit.led.group import BROKERS, CONTROLLERS, LedGroup, led_group
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.waiting import until
+
+ALL = {"allAckInSyncStateSet": "true", "inSyncReplicas": "2", "haSendHeartbeatInterval": "200"}
+SENT = [b"%d" % number for number in range(20)]
+TIMEOUT_SECONDS = 2.0
+"""After this silence the controllers miss a broker."""
+HANGS_SECONDS = 1000.0
+SLOW_SECONDS = 5.0
+IN_OFFICE_SECONDS = 10.0
+"""By then there is a master: one who is elected and hangs is given up after :data:`TIMEOUT_SECONDS`."""
+
+
+async def settled(group: LedGroup) -> str:
+    """Return the master of a group of three that is complete and quiet."""
+    master = await group.ready(3)
+    await group.create_topic(master)
+    await trio.sleep(2)
+    return master
+
+
+async def send_all(group: LedGroup, master: str) -> None:
+    for body in SENT:
+        assert await group.send(master, body) == 0
+
+
+def hang(group: LedGroup, name: str) -> None:
+    """Let nothing that the broker has its disk do end."""
+
+    async def hanging(function: Callable[[], object], *, abandon: bool = False) -> None:
+        await trio.sleep(HANGS_SECONDS)
+
+    group.cluster.host(name).disk.in_thread = hanging  # type: ignore[assignment, method-assign]
+
+
+def known(group: LedGroup) -> tuple[int | None, int, list[int]]:
+    """Return master, epoch and set as the controllers have them now."""
+    facts = group.facts()
+    assert facts is not None
+    return facts.master_id, facts.master_epoch, list(facts.sync_state_set)
+
+
+async def holds_all(group: LedGroup, *names: str) -> None:
+    """Wait until one of *names* leads and takes messages, and look whether it has everything."""
+    await until(lambda: group.master() in names, IN_OFFICE_SECONDS)
+    master = group.master()
+    assert master is not None
+    assert await group.send(master, b"more") == 0
+    assert group.bodies(master)[: len(SENT)] == SENT
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_an_outage_between_controllers_and_brokers_changes_nothing(power: bool) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            master = await settled(group)
+            before = known(group)
+            # given nobody hears the controllers; traffic goes on
+            group.cluster.partition(CONTROLLERS, BROKERS)
+            await trio.sleep(1.5 * TIMEOUT_SECONDS)
+            await send_all(group, master)
+            # then nobody is elected, who could not be heard either
+            assert known(group) == before
+            # and what is heard first, a slave perhaps, is no reason to depose the master
+            group.cluster.heal()
+            await trio.sleep(TIMEOUT_SECONDS)
+            assert (group.master(), known(group)) == (master, before)
+            # and the next one to lead has everything, as fast as ever
+            await group.kill(master, power=power)
+            await until(lambda: group.master() not in (None, master), 1.5 * TIMEOUT_SECONDS)
+            await group.start_broker(master)
+            await holds_all(group, *BROKERS)
+
+    run_seed(scenario, 1)
+
+
+async def lose_all_unconfirmed(group: LedGroup) -> None:
+    """Kill all brokers, one after the other: each next one is elected, and none comes to lead."""
+    for name in BROKERS:
+        group.cluster.host(name).disk.sync_seconds = SLOW_SECONDS
+    await trio.sleep(SLOW_SECONDS)
+    before = known(group)[1]
+    for name in [group.host_of(one) for one in known(group)[2]]:
+        await group.kill(name)
+        await trio.sleep(0.3)
+    assert known(group)[1] > before + 1
+
+
+@pytest.mark.parametrize("what", ["hang", "power"])
+def test_those_who_were_away_and_have_lost_nothing_lead_when_the_first_one_cannot(what: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            await send_all(group, await settled(group))
+            await lose_all_unconfirmed(group)
+            first, *rest = reversed(BROKERS)
+            for name in BROKERS:
+                group.cluster.host(name).disk.sync_seconds = 0.0
+            # given the first one to come is elected, and cannot make its log durable
+            led = (await group.start_broker(first)).led
+            assert led is not None
+            await until(lambda: led.state is not None, 10, 0.0001)
+            if what == "hang":
+                hang(group, first)
+            else:
+                group.cluster.host(first).disk.sync_seconds = SLOW_SECONDS
+            await until(lambda: known(group)[0] is not None, 10)
+            assert group.host_of(known(group)[0] or 0) == first
+            if what == "power":
+                await group.kill(first, power=True)
+                group.cluster.host(first).disk.sync_seconds = 0.0
+                await group.start_broker(first)
+            await trio.sleep(1)
+            for name in rest:
+                await group.start_broker(name)
+            await holds_all(group, *rest)
+
+    run_seed(scenario, 1)
+
+
+def test_when_all_who_were_in_step_have_lost_their_memory_the_longest_log_leads() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            await send_all(group, await settled(group))
+            await trio.sleep(2)  # what was sent is on all disks
+            await lose_all_unconfirmed(group)
+            for name in BROKERS:
+                host = group.cluster.host(name)
+                host.disk.lose_power()
+                host.disk.sync_seconds = 0.0
+            # given not all are back: the others may have more
+            await group.start_broker("b3")
+            await group.start_broker("b2")
+            await trio.sleep(2 * TIMEOUT_SECONDS)
+            assert group.master() is None
+            await group.start_broker("b1")
+            await holds_all(group, *BROKERS)
+
+    run_seed(scenario, 1)
