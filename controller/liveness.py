@@ -115,15 +115,18 @@ class Liveness:
             now: monotonic seconds.
 
         Returns:
-            Whether its former life is over, with what only its memory had.
+            Whether its former life is surely over. A living broker that asks whether it is known says what store it has.
         """
         record = self.record(broker_name, broker_id)
-        if record is not None and incarnation and record.facts.incarnation not in ("", incarnation):
-            if record.alive:
-                self._leave(self._records[broker_name][broker_id][0], record.connection)
-            over = record.alive or record.silent
-            record.alive, record.silent, record.end_reason = False, False, "it registered with another store's life"
-            return over
+        if record is not None:
+            told = record.facts.incarnation
+            over = incarnation != told if incarnation and told else not record.lives(now)
+            if over:
+                news = record.alive or record.silent
+                if record.alive:
+                    self._leave(self._records[broker_name][broker_id][0], record.connection)
+                record.alive, record.silent, record.end_reason = False, False, "it has registered anew since"
+                return news
         self._newcomers.setdefault((broker_name, broker_id), now)
         return False
 

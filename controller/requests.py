@@ -284,7 +284,10 @@ class ControllerRequests:
         broker_id = required_int(command, "brokerId")
         address = optional(command, "brokerAddress") or ""
         await self._replicated.fresh()
-        group, alive = self._metadata.groups.get(name), self._alive(name)
+        incarnation, alive = incarnation_of(command), self._alive(name)
+        if incarnation:
+            alive.append(broker_id)  # one of ours waits for others when it hears that it is the master
+        group = self._metadata.groups.get(name)
         replica = group.replicas.get(broker_id) if group is not None else None
         if replica is not None and address and replica.address != address:
             if self._lives_elsewhere(name, broker_id, replica.address, connection):
@@ -298,8 +301,8 @@ class ControllerRequests:
             outcome = self._metadata.registration(name, broker_id, alive)
         if outcome.code:
             return response(command, outcome.code, outcome.remark, names)
-        if self._liveness.registers(name, broker_id, incarnation_of(command), self._clock.monotonic()):
-            self._failover.suspect(name, f"broker {broker_id} lost its memory")
+        if self._liveness.registers(name, broker_id, incarnation, self._clock.monotonic()):
+            self._failover.suspect(name, f"broker {broker_id} begins anew")
         fields = {**master_fields(outcome), **names}
         if outcome.master_id is not None:
             fields |= {"syncStateSetEpoch": str(outcome.set_epoch), "masterEpoch": str(outcome.master_epoch)}

@@ -262,7 +262,7 @@ class TestCleaning:
         assert run(in_sync, CleanBrokerData("a", [1], True, [1])).code == 0
         group = in_sync.groups["a"]
         assert (group.master_id, group.master_epoch) == (None, 2)
-        assert in_sync.needs_election("a", {2, 3}, lambda _id: True, False)
+        assert in_sync.needs_election("a", {2: Live(), 3: Live()}, lambda _id: True, False)
 
     def test_removing_all_removes_the_group(self, in_sync: Metadata) -> None:
         assert run(in_sync, CleanBrokerData("a", None, True, [1, 2, 3])).code == 0
