@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.controller import metadata
+from understudy.controller.group import Group
 from understudy.controller.raft import consensus, dialect, facts, following, journal, member, sessions
 from understudy.testkit.led.history import LedResult, play_led, run_led_seed
 from understudy.testkit.quorum.controllers import ControllersResult
@@ -121,8 +122,8 @@ def _without_master_epoch() -> None:
         original(group, master_id)
         group.master_epoch = max(1, group.master_epoch - 1)
 
-    original = metadata._install
-    metadata._install = install
+    original = Group.install
+    Group.install = install  # type: ignore[method-assign]
 
 
 ABLATIONS: dict[str, Callable[[], None]] = {

@@ -70,6 +70,8 @@ def _next_step(group: Group, live: dict[int, Live], chosen: int | None, unclean_
         step = f"start broker {' or '.join(map(str, members))}: only {places} surely holds every acknowledged message"
     else:
         step = "no replica of the sync state set is registered any more"
+    if not live:
+        step = f"no broker of it is heard: look whether this controller is cut off from them; if they are down, {step}"
     if unclean_allowed:
         return f"{step}; unclean election is on, so any started replica of the group will be promoted"
     living = sorted(set(live) & group.replicas.keys())

@@ -115,7 +115,7 @@ class Liveness:
             now: monotonic seconds.
 
         Returns:
-            Whether its former life is surely over. A living broker that asks whether it is known says what store it has.
+            Whether its former life is surely over; a living broker may register, too, to see whether it is known.
         """
         record = self.record(broker_name, broker_id)
         if record is not None:

@@ -55,7 +55,10 @@ FORMER_SET = 3
 LIVING_FORMER_SET = 4
 """The feature version from which on only who lives when a master is elected is of the former set."""
 INCARNATIONS = 5
-"""The feature version from which on who was away then is of it, too, if it comes back with the store that it had."""
+"""The feature version from which on who was away then is of it, too, if it comes back with the store that it had.
+
+And a group whose master is not heard may be cleaned, for it is not deposed when nobody is heard.
+"""
 EPOCHS_APART = 1_000
 """How far: whoever comes first may have missed later terms than its log knows."""
 EPOCH_BELIEVED = 1 << 30
@@ -108,7 +111,7 @@ class Metadata:
             return self._alter(command, features)
         if isinstance(command, ElectMaster):
             return self._elect(command, features)
-        return self._clean(command)
+        return self._clean(command, features)
 
     def snapshot(self) -> bytes:
         return encode(self.groups)
@@ -301,11 +304,14 @@ class Metadata:
             verdicts=verdicts,
         )
 
-    def _clean(self, command: CleanBrokerData) -> Outcome:
+    def _clean(self, command: CleanBrokerData, features: int) -> Outcome:
         invalid = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
         name, group = command.broker_name, self.groups.get(command.broker_name)
         if not command.living_too:
-            if command.broker_ids is None and group is not None and group.master_id is not None:
+            leads = group is not None and group.master_id is not None
+            if leads and features >= INCARNATIONS:  # a master that is not heard is not deposed when nobody is
+                leads = group is not None and group.master_id in command.alive
+            if command.broker_ids is None and leads:
                 return Outcome(invalid, f"Broker {name} is still alive, clean up failure")
             for broker_id in command.broker_ids or ():
                 if broker_id in command.alive:

@@ -1,9 +1,9 @@
 """Whether a broker's store still has all that it had when it was heard last: its *incarnation* is the same one then.
 
-It is a random text in the file ``storeIncarnation``, drawn anew when something of the store may be gone: what only memory
-had, when its host was started anew (with ``SYNC_FLUSH`` nothing counts that only memory has); the page cache, after a
-flush has failed; the store itself, when it was moved away. A process that is killed loses nothing, and neither does one
-that is cut off. Controllers may elect who was away when they elected somebody, as long as it is the same.
+It is a random text in the file ``storeIncarnation``, drawn anew when something of the store may be gone: what only
+memory had, when its host was started anew (with ``SYNC_FLUSH`` nothing counts that only memory has); the page cache,
+after a flush has failed; the store itself, when it was moved away. A process that is killed loses nothing, and neither
+does one that is cut off. Controllers may elect who was away when they elected somebody, as long as it is the same.
 
 It does not tell that a copy was put back that was made since the host was started.
 """
