@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from functools import partial
 
 import trio
 
@@ -221,15 +222,19 @@ async def restart_controllers(group: LedGroup, name: str, source: random.Random)
 
 
 async def outage(group: LedGroup, source: random.Random) -> None:
-    """Cut all controllers off from all brokers, mostly until these are missed; who leads then may lose its power."""
+    """Cut all controllers off from all brokers, mostly until these are missed.
+
+    Whom they have as master then, in its role or not, may lose its power: the others live, and have what it has.
+    """
     group.cluster.partition(CONTROLLERS, BROKERS)
-    await trio.sleep(source.uniform(1.0, 6.0))
+    await trio.sleep(source.uniform(0.5, 6.0))
     group.cluster.heal()
+    asked = group.master if source.random() < 0.5 else partial(_elected, group, 0, in_role=False)
     with trio.move_on_after(2 * NEXT_SECONDS):
-        await until(group.master, 3 * NEXT_SECONDS, 0.001)
-    name = group.master()
-    if name is not None and source.random() < 0.5:
-        await trio.sleep(source.choice((0.0, source.uniform(0.0, 0.3))))
+        await until(asked, 3 * NEXT_SECONDS, 0.001)
+    name = asked()
+    if name is not None and source.random() < 0.6:
+        await trio.sleep(source.choice((0.0, source.uniform(0.0, 0.02), source.uniform(0.0, 1.0))))
         await group.kill(name, power=_spares(group, name))
         await trio.sleep(source.uniform(0.0, 3.0))
         await group.start_broker(name)

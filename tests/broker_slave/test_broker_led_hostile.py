@@ -84,7 +84,7 @@ def test_with_the_epochs_before_the_damaged_ones_nothing_that_was_acknowledged_i
             await group.start_broker(slave)
             if leads:
                 await until(lambda: group.master() == slave)
-                assert group.bodies(slave) == SENT
+                await until(lambda: group.bodies(slave) == SENT)  # once the controllers have heard that it leads
                 for name in others(slave):
                     await group.start_broker(name)
                 await group.ready(3)
