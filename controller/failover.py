@@ -263,17 +263,21 @@ class Failover:
             await self._elect_one(name, cause)
 
     def _needed(self, name: str) -> bool:
-        now = self._clock.monotonic()
+        now, group = self._clock.monotonic(), self._metadata.groups.get(name)
+        if group is None:
+            return False
+        master_id = group.master_id
+        if master_id is not None and not group.former_set and self._liveness.maybe_alive(name, master_id, now):
+            return False  # as nearly always
         needed = self._metadata.needs_election(
             name,
             self.candidates(name),
             lambda broker_id: self._liveness.maybe_alive(name, broker_id, now),
             self.config.enable_elect_unclean_master,
         )
-        group = self._metadata.groups.get(name)
-        if not needed or group is None or group.master_id is None:
+        if not needed or master_id is None:
             return needed
-        return not self._liveness.may_be_cut_off(name, group.replicas.keys(), group.master_id, now)
+        return not self._liveness.may_be_cut_off(name, group.replicas.keys(), master_id, now)
 
     async def _elect_one(self, name: str, cause: str) -> None:
         for _ in range(max(1, self.config.elect_master_max_retry_count)):

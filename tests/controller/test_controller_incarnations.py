@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.controller.answers import incarnation_of
 from understudy.controller.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
@@ -21,9 +22,12 @@ from understudy.controller.commands import (
     read_command,
 )
 from understudy.controller.election import Live
+from understudy.controller.explanation import explain
+from understudy.controller.liveness import BrokerKey, Heartbeat, Liveness
 from understudy.controller.metadata import INCARNATIONS, LIVING_FORMER_SET, Metadata
 from understudy.controller.raft.errors import CommandRefusedError
-from understudy.remoting.codes import ResponseCode
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import request
 
 IDS = (1, 2, 3)
 IN_STEP = {1: "one", 2: "two", 3: "three"}
@@ -142,6 +146,27 @@ def test_a_broker_that_was_cleaned_is_not_waited_for(three: Metadata) -> None:
     run(three, CleanBrokerData("a", [1], True, []))
     assert three.groups["a"].incarnations == {2: "two", 3: "three"}
     assert lose(three, live).master_id == 3
+
+
+def test_it_is_said_who_is_waited_for_and_that_the_controllers_may_be_cut_off(three: Metadata) -> None:
+    lose(three, {3: lives("three")})
+    lose(three, {})
+    group, liveness = three.groups["a"], Liveness(0.0)
+    assert "look whether this controller is cut off from them" in explain(group, liveness, 1.0, False)
+    for broker_id, incarnation in ((1, "new"), (3, "newer")):
+        heartbeat = Heartbeat("10.0.0.1:1", 1.0, 10.0, broker_id, lives(incarnation), 1.0)
+        liveness.heartbeat(BrokerKey("C", "a", broker_id), heartbeat)
+    said = explain(group, liveness, 1.0, False)
+    assert said.count("\texcluded\tits memory is lost:") == 2
+    assert "#NextStep\tstart broker 2: only 2 (10.0.0.2:10911) surely holds every acknowledged message" in said
+    assert "cut off" not in said
+
+
+@pytest.mark.parametrize(("told", "taken"), [("0123456789ab", True), ("", False), ("x" * 17, False), ("\xe9", False)])
+def test_what_cannot_be_an_incarnation_is_none(told: str, taken: bool) -> None:
+    command = request(RequestCode.BROKER_HEARTBEAT, {"storeIncarnation": told})
+    assert incarnation_of(command) == (told if taken else "")
+    assert incarnation_of(request(RequestCode.BROKER_HEARTBEAT)) == ""
 
 
 # --- versions beside each other -----------------------------------------------------------------------------------
