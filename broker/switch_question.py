@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 from understudy.ha.switch.keeper import SyncStateKeeper
+
+LOOK_MS = 1000
+"""How long the disk is waited for before it is looked again whether the set is still wanted."""
+
+
+class FlushedLog(Protocol):
+    """The part of a message store that is needed here; offsets are bytes."""
+
+    @property
+    def max_physical_offset(self) -> int: ...
+    @property
+    def disk_failed(self) -> bool: ...
+    async def wait_flushed(self, offset: int, timeout_ms: int) -> bool: ...
 
 
 class SetQuestion:
@@ -14,7 +28,7 @@ class SetQuestion:
         keeper: of the set.
         members: that are asked for.
         set_epoch: of the set that they are to replace.
-        flush: makes the log durable; ``None``: the disk is not what keeps what was acknowledged.
+        log: of the master; ``None``: the disk is not what keeps what was acknowledged.
         changed: called when it counts no more.
     """
 
@@ -23,12 +37,12 @@ class SetQuestion:
         keeper: SyncStateKeeper,
         members: frozenset[int],
         set_epoch: int,
-        flush: Callable[[], Awaitable[bool]] | None,
+        log: FlushedLog | None,
         changed: Callable[[], None],
     ) -> None:
         self._keeper = keeper
         alone = {keeper.state.own_id}
-        self._flush = flush if members == alone != keeper.state.accepted else None
+        self._log = log if members == alone != keeper.state.accepted else None
         self._changed = changed
         self._asked = keeper.asking(members, set_epoch)
 
@@ -36,13 +50,16 @@ class SetQuestion:
         """Have the log durable if this master is to be alone; False: it is not, and nobody may hear the question.
 
         What it acknowledged before may be on no other disk; until that is on its own, others would be elected. What it
-        acknowledges meanwhile is: it counts as alone already.
+        acknowledges meanwhile is: it counts as alone already. A disk that hangs is waited for as long as no other set
+        is wanted, for which the controllers could not be asked meanwhile.
         """
-        if self._flush is None or self._keeper.is_durable:
+        log, keeper = self._log, self._keeper
+        if log is None or keeper.is_durable:
             return True
-        durable = False
+        end, durable = log.max_physical_offset, False
         try:
-            durable = await self._flush()
+            while not durable and not log.disk_failed and self._asked in keeper.state.asked:
+                durable = await log.wait_flushed(end, LOOK_MS)
         finally:
             if not durable:
                 self.refused()

@@ -126,6 +126,8 @@ class SwitchReplication(Replication):
     def end(self) -> None:
         """Close the side of a role whose session has ended."""
         super().end()
+        if self._keeper is not None:
+            self._keeper.retire()
         self._keeper = None
 
     def _make_master(self, log_to_give: ReplicatedLog) -> HaMaster:
@@ -205,9 +207,20 @@ class SwitchReplication(Replication):
         return self._epochs.epochs.from_offset(first_byte(self._log)).rows()
 
     @property
-    def gives_up(self) -> bool:
-        """Whether this is a master that can write nothing more, and others of its set can lead in its place."""
-        return self._keeper is not None and self._log.disk_failed and len(self._keeper.state.electable) > 1
+    def gives_up(self) -> str:
+        """See :attr:`understudy.broker.led.replication.LedReplication.gives_up`.
+
+        A disk that answers slowly is better waited for, as long as the controllers would miss a dead master.
+        """
+        keeper, store = self._keeper, self._log
+        if keeper is None or not keeper.state.replaceable:
+            return ""
+        if store.disk_failed:
+            return "its disk has failed, and others can lead"
+        patience_s = self._options.broker.controller_heart_beat_timeout_mills / 1000
+        waits = self._switch.sync_flush or keeper.waits_for_disk
+        hangs = waits and store.syncing_seconds() >= patience_s
+        return "its disk does not answer, sends wait for it, and others can lead" if hangs else ""
 
     async def same_role(self, epoch: int) -> None:
         """Go on as before in a newer *epoch*: connections and session stay. Raises ``OSError``."""
@@ -278,8 +291,8 @@ class SwitchReplication(Replication):
         """
         if self._keeper is None or members not in (self._keeper.state.latest, self._keeper.state.accepted):
             return None
-        flush = self._log.flush if self._switch.all_must_ack else None
-        question = SetQuestion(self._keeper, members, set_epoch, flush, self._tell_copies)
+        log_to_flush = self._log if self._switch.all_must_ack else None
+        question = SetQuestion(self._keeper, members, set_epoch, log_to_flush, self._tell_copies)
         self._tell_copies()
         return question
 

@@ -78,6 +78,7 @@ class Flusher:
         self._lock = trio.Lock()
         self._deletions_lock = trio.Lock()
         self._durable_end = -1
+        self._began: float | None = None
         #: Whether the last round failed for want of descriptors or memory, which says nothing about the disk.
         self._short = False
         #: Whether the disk refused. The system may have dropped what it could not write, so a later sync that succeeds
@@ -156,10 +157,23 @@ class Flusher:
         self._core.asleep = True
         await self._core.growth.wait()
 
+    def syncing_seconds(self) -> float:
+        """Return for how long the disk has been asked by now to make something durable; 0.0 while it is not."""
+        return 0.0 if self._began is None else self._core.clock.monotonic() - self._began
+
+    @asynccontextmanager
+    async def _syncing(self) -> AsyncIterator[None]:
+        async with self._lock:
+            self._began = self._core.clock.monotonic()
+            try:
+                yield
+            finally:
+                self._began = None
+
     async def flush(self) -> bool:
         """Make everything written so far durable, whether :meth:`run` runs or not; False when the disk refused."""
         core = self._core
-        async with self._lock:
+        async with self._syncing():
             if self.failed:
                 return False
             end = core.log.end
@@ -173,7 +187,7 @@ class Flusher:
     async def make_durable(self) -> bool:
         """Make log, queues and index durable and note it; False when the disk refused or queues were deleted."""
         core = self._core
-        async with self._lock:
+        async with self._syncing():
             if self.failed:
                 return False
             generation, mark, end = self.generation, core.mark(), core.log.end

@@ -65,7 +65,7 @@ class MessageStore:
             :meth:`understudy.store.core.StoreCore.enter_keys`; a caller whose time it is may, nobody must.
         append_batch: writes a client's batch, see :meth:`understudy.store.batch_writer.BatchWriter.append_batch`.
         get: reads messages of a queue, see :meth:`understudy.store.reader.Reader.get`.
-        wait_flushed, flush: make the log durable, see :class:`understudy.store.flush.Flusher`.
+        wait_flushed, flush, syncing_seconds: see :class:`understudy.store.flush.Flusher`.
         read, record_before: records of the log, see :class:`understudy.store.lookup.Lookup`, as for the next ones.
         min_queue_offset, max_queue_offset, written_queue_offset, offset_by_time, queue_offset_at: queue offsets.
         store_time_of, earliest_store_time: when messages were stored.
@@ -103,6 +103,7 @@ class MessageStore:
         self._lookup = Lookup(core, self._dispatcher, agreement, self._integrity)
         self._flusher = flusher = Flusher(core)
         self.wait_flushed, self.flush = flusher.wait_flushed, flusher.flush
+        self.syncing_seconds = flusher.syncing_seconds
         self._retention = Retention(core)
         flusher.on_progress = self._retention.guard
         self._deletion = deletion = TopicDeletion(core, self._flusher)

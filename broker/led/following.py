@@ -7,7 +7,7 @@ The laws:
 * A word counts when its epoch is newer than every one taken before, or, in the same epoch, when its set is newer. An
   older one changes nothing, whatever it says.
 * One change of the role at a time; what is newer meanwhile waits and comes next. A change that failed is made when the
-  leader is asked the next time.
+  leader is asked the next time. Who is elected counts the time from the word on, whatever older change is in the way.
 * Without a master the leader is asked for an election, by each replica that notices: that there is none, only the
   answer to the question who is master (1004) says. That to a registration leaves out a master that was not heard yet.
 * The set that replication wants is asked for until it is the one in force, or another master is. A new master asks for
@@ -175,6 +175,13 @@ class Named(NamedTuple):
     set_epoch: int
 
 
+class Elected(NamedTuple):
+    """The newest word, when it names this broker and is not in force yet: of which epoch, and when it was heard."""
+
+    epoch: int
+    since: float
+
+
 _UNNAMED = Named(0, NEVER, 0)
 _NEVER: Mapping[Ask, float] = {ask: math.inf for ask in Ask}
 
@@ -195,6 +202,7 @@ class State:
         asked_set: the set that was asked for last.
         due: when each question is to be asked (monotonic seconds).
         named: the newest epoch in which the leader named this broker as master, and the word that was asked for last.
+        elected: this broker is to be master and is not yet, whatever change of its role may be in the way.
     """
 
     own_id: int
@@ -208,6 +216,7 @@ class State:
     asked_set: frozenset[int] = frozenset()
     due: Mapping[Ask, float] = _NEVER
     named: Named = _UNNAMED
+    elected: Elected | None = None
 
     @property
     def is_master(self) -> bool:
@@ -374,6 +383,11 @@ def _want_next(state: State, now: float, pace: Pace) -> State:
 def _act(state: State, now: float) -> tuple[State, list[Action]]:
     """Begin what is due."""
     actions: list[Action] = []
+    newest = state.next_role or state.changing
+    if newest is None or newest.master_id != state.own_id:
+        state = attrs.evolve(state, elected=None) if state.elected is not None else state
+    elif state.elected is None or state.elected.epoch != newest.epoch:
+        state = attrs.evolve(state, elected=Elected(newest.epoch, now))
     if state.next_role is not None and state.changing is None:
         word, role = state.next_role, state.role
         same = role is not None and role.master_id == word.master_id and role.master_address == word.master_address

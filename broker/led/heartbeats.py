@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import trio
 
 from understudy.broker.led.controllers import Controllers
+from understudy.broker.led.following import Elected
 from understudy.broker.led.incarnation import StoreIncarnation
 from understudy.broker.led.replication import LedReplication
 from understudy.runtime.log import get_logger
@@ -24,8 +24,8 @@ class Heartbeats:
 
     A master that cannot write, and a broker that was elected and cannot take the role, or has not taken it after the
     time in which the controllers miss a silent one (its disk hangs, say), are silent and hang up: so the controllers,
-    those of the reference, too, elect another one. For a while only: nobody else may be there, and what is in the way
-    may end.
+    those of the reference, too, elect another one. Only as long as something is in the way, or, when that cannot be
+    seen, for a while: nobody else may be there.
 
     Args:
         broker: whose.
@@ -33,6 +33,7 @@ class Heartbeats:
         controllers: who hear them.
         addresses: returns where the controllers are.
         incarnation: of the broker's store.
+        elected: returns for which role this broker is the one elected, and has it not yet.
     """
 
     def __init__(
@@ -42,28 +43,27 @@ class Heartbeats:
         controllers: Controllers,
         addresses: Callable[[], Iterable[str]],
         incarnation: StoreIncarnation,
+        elected: Callable[[], Elected | None],
     ) -> None:
         self._broker = broker
         self._replication = replication
         self._controllers = controllers
         self._addresses = addresses
         self._incarnation = incarnation
+        self._elected = elected
         self._silent_until = float("-inf")
         self._failed_epoch = -1
-        self._taking: tuple[int, float] | None = None
+        self._in_the_way = ""
 
     async def send(self) -> None:
         """Tell all controllers that the broker lives, unless it had better not be elected."""
         broker, replication, keys = self._broker, self._replication, self._broker.options.broker
         if broker.store.disk_failed:
             await self._incarnation.end()
-        if replication.gives_up:
-            self._give_up("its disk has failed, and others can lead")
-        if self._taking is not None:
-            epoch, since = self._taking
-            if broker.world.clock.monotonic() - since >= keys.controller_heart_beat_timeout_mills / 1000:
-                self._failed_epoch = epoch
-                self._give_up("it was elected, and has not taken the role in time")
+        before, self._in_the_way = self._in_the_way, self._obstacle()
+        if self._in_the_way:
+            self._hang_up("" if before else self._in_the_way)
+            return
         if broker.world.clock.monotonic() < self._silent_until:
             return
         fields = {
@@ -82,14 +82,13 @@ class Heartbeats:
                 for address in self._addresses():
                     nursery.start_soon(self._controllers.heartbeat, address, fields)
 
-    @contextmanager
-    def taking(self, epoch: int) -> Iterator[None]:
-        """While this lasts, know that this broker is to become the master of *epoch* and is not yet."""
-        self._taking = (epoch, self._broker.world.clock.monotonic())
-        try:
-            yield
-        finally:
-            self._taking = None
+    def _obstacle(self) -> str:
+        """Why this broker had better not be master now; "": it may."""
+        elected, patience_s = self._elected(), self._broker.options.broker.controller_heart_beat_timeout_mills / 1000
+        if elected is not None and self._broker.world.clock.monotonic() - elected.since >= patience_s:
+            self._failed_epoch = elected.epoch
+            return "it was elected, and has not taken the role in time"
+        return self._replication.gives_up
 
     def led(self, epoch: int) -> None:
         """Know that the role of *epoch* is in force."""
@@ -104,9 +103,12 @@ class Heartbeats:
 
     def _give_up(self, why: str) -> None:
         now, keys = self._broker.world.clock.monotonic(), self._broker.options.broker
-        if now >= self._silent_until:
-            log.error("this broker cannot lead: it is silent, so that the controllers elect another one", why=why)
+        self._hang_up(why if now >= self._silent_until else "")
         self._silent_until = now + keys.controller_heart_beat_timeout_mills / 1000
+
+    def _hang_up(self, why: str) -> None:
+        if why:
+            log.error("this broker cannot lead: it is silent, so that the controllers elect another one", why=why)
         for address in self._addresses():
             connection = self._broker.client.open_connection(address)
             if connection is not None:

@@ -37,8 +37,8 @@ class LedReplication(Protocol):
         ...
 
     @property
-    def gives_up(self) -> bool:
-        """Whether this is a master that can write nothing more, and others of its set can lead in its place."""
+    def gives_up(self) -> str:
+        """Why others of its set had better lead in the place of this master, which cannot serve; "": they had not."""
         ...
 
     async def same_role(self, epoch: int) -> None:

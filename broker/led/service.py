@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import attrs
@@ -105,7 +104,12 @@ class Led:
             self._clock, disk, files, self._controllers, lambda: self.servers.addresses, broker.identity.address
         )
         self._heartbeats = Heartbeats(
-            broker, replication, self._controllers, lambda: self.servers.addresses, self._incarnation
+            broker,
+            replication,
+            self._controllers,
+            lambda: self.servers.addresses,
+            self._incarnation,
+            lambda: None if self.state is None else self.state.elected,
         )
         self._events: deque[Event] = deque()
         self._pushed: Pushed | None = None
@@ -265,13 +269,14 @@ class Led:
                 self._tell(Said(ask, word, NEVER if word is state.role else asked_at))
 
     async def _alter_set(self, leader: str, role: Word, members: frozenset[int]) -> Word | None:
-        """Ask for *members*; return what is in force then. ``None``: others are wanted by now, it was not asked."""
+        """Ask for *members*; return what is in force then.
+
+        ``None``: it was not asked, for others are wanted by now, or the log of who would be alone is not durable.
+        """
         question = self._replication.asking(members, role.set_epoch)
         if question is None:
             return None
-        if not await question.durable_alone():
-            raise UnansweredError("the controller was not asked: the log of who would be alone is not durable")
-        if not question.leaves():
+        if not await question.durable_alone() or not question.leaves():
             return None
         try:
             word = await self._controllers.alter_set(leader, role, members)
@@ -311,8 +316,7 @@ class Led:
         self._replication.commanded = word.master_address
         leads = word.master_id == state.own_id
         try:
-            with self._heartbeats.taking(word.epoch) if leads else nullcontext():
-                await self._change_role(word, state, same=same)
+            await self._change_role(word, state, same=same)
         except (RoleChangeError, OSError) as error:
             log.error("the role stays as it is", epoch=word.epoch, why=error)
             if leads:

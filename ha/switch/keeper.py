@@ -212,6 +212,10 @@ class SyncStateKeeper:
         self.state = self.state.refused(question)
         self._confirm()
 
+    def retire(self) -> None:
+        """Know that this is no master any more: what it was about to ask is not asked."""
+        self.state = self.state.wanting(self.state.accepted)
+
     def accepted(self, members: frozenset[int], set_epoch: int) -> None:
         """Take what the controller says the set is."""
         before, self.state = self.state, self.state.answered(members, set_epoch)

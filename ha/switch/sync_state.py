@@ -124,6 +124,12 @@ class SyncState:
         return alone in (self.accepted, self.latest) or any(each.members == alone for each in self.asked)
 
     @property
+    def replaceable(self) -> bool:
+        """Whether the controller may have a set with others, of whom it can elect one, whatever this master wants."""
+        heard = (each.members for each in self.asked if each.until < math.inf)
+        return self.accepted.union(*heard) != {self.own_id}
+
+    @property
     def latest(self) -> frozenset[int]:
         """The set that is wanted; else the one in force."""
         return self.accepted if self.wanted is None else self.wanted

@@ -23,6 +23,7 @@ from understudy.runtime.disk import DiskLockedError, DiskUsage, File, Lock, Mapp
 from understudy.testkit.sim.inode import PAGE_BYTES, Inode
 
 T = TypeVar("T")
+_HANGS_SECONDS = 600.0
 
 
 @attrs.frozen
@@ -142,6 +143,8 @@ class SimDisk:
         self._spread_seconds = spread_seconds
         #: Set by a test: a call has its effect before it takes its time, so what is written meanwhile is not in it.
         self.effect_first = False
+        #: Given by a test: no call through :meth:`in_thread` has an effect before that is set, or for ten minutes.
+        self.answers: trio.Event | None = None
         #: Set by a test to let every sync fail.
         self.sync_error: OSError | None = None
         self.locks: set[str] = set()
@@ -340,6 +343,9 @@ class SimDisk:
     async def in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
         # as a real worker thread's, the call is not given up half-way
         with trio.CancelScope(shield=not abandon):
+            if self.answers is not None:
+                with trio.move_on_after(_HANGS_SECONDS):
+                    await self.answers.wait()
             if not self.effect_first:
                 await self._wait(self.sync_seconds)
             result = function()

@@ -186,6 +186,26 @@ def test_a_role_that_could_not_be_taken_is_taken_when_the_leader_is_asked_again(
 
 
 @pytest.mark.covers("R328")
+def test_who_is_elected_knows_since_when_whatever_older_change_of_its_role_is_in_the_way() -> None:
+    story = Story(word(3, 4))
+    heard_at = story.now + 3.0
+    assert story.state.elected is None
+    # given an older change that hangs
+    story.tell(Said(Ask.REPLICAS, word(OWN, 5)), later=3.0)
+    assert story.state.elected == (5, heard_at)
+    story.tell(Looked(), later=2.0)
+    story.tell(Changed(word(3, 4)), later=2.0)
+    assert (story.state.changing, story.state.elected) == (word(OWN, 5), (5, heard_at))
+    # then another one is elected in its place, and it again
+    story.tell(Said(Ask.REPLICAS, word(3, 6)), later=2.0)
+    assert story.state.elected is None
+    story.tell(Said(Ask.REPLICAS, word(OWN, 7)))
+    assert story.state.elected == (7, story.now)
+    story.tell(Changed(word(OWN, 5)))
+    story.tell(Changed(word(OWN, 7)), later=1.0)
+    assert story.state.is_master and story.state.elected is None
+
+
 def test_without_a_master_an_election_is_asked_for_until_there_is_one() -> None:
     story = Story(word(None, 0))
     assert Question(Ask.ELECTION) in story.tell(Said(Ask.REPLICAS, word(None, 0)))

@@ -180,7 +180,7 @@ def test_what_is_acknowledged_while_a_master_prepares_to_be_alone_is_on_its_disk
             disk.sync_seconds, disk.effect_first = 1.0, True
             keeper, changed = group.part(1)._keeper, group.part(1)._tell_copies
             assert keeper is not None
-            question = SetQuestion(keeper, frozenset({1}), group.set_epoch, master.store.flush, changed)
+            question = SetQuestion(keeper, frozenset({1}), group.set_epoch, master.store, changed)
             changed()
             nursery.start_soon(question.durable_alone)
             # then what comes meanwhile waits for the disk

@@ -81,6 +81,21 @@ def test_what_counts_while_the_controller_has_not_answered() -> None:
     assert THREE == THREE.wanting(frozenset({1, 2, 3}))
 
 
+def test_a_master_can_be_replaced_while_the_controller_may_have_others_in_the_set_whatever_it_wants() -> None:
+    one, two = frozenset({1}), frozenset({1, 2})
+    assert THREE.replaceable and THREE.wanting(one).replaceable
+    alone = SyncState(1, one, 4)
+    assert not alone.replaceable and not alone.wanting(two).replaceable
+    question = Asked(two, 4, math.inf)
+    growing = alone.wanting(two).asking(question)
+    assert not growing.replaceable, "the controller has not heard it"
+    assert growing.left(question, 10.0).replaceable
+    assert growing.left(question, 10.0).wanting(one).replaceable, "it may be accepted yet"
+    shrinking = SyncState(1, two, 4).wanting(one).asking(Asked(one, 4, 10.0))
+    assert shrinking.replaceable, "it may be refused yet"
+    assert not shrinking.answered(one, 5).replaceable
+
+
 def test_a_question_that_left_may_be_accepted_until_another_set_is_or_it_was_refused_or_its_time_is_over() -> None:
     two, three = frozenset({1, 2}), frozenset({1, 2, 3})
     question = Asked(three, 4, 10.0)

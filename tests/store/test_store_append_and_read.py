@@ -264,6 +264,24 @@ async def test_one_sync_serves_every_waiting_sender(autojump_clock: object) -> N
         assert store.max_queue_offset(TOPIC, 0) == 51
 
 
+async def test_it_is_known_for_how_long_the_disk_has_been_asked(autojump_clock: object) -> None:
+    world = simulated_world()
+    async with running_store(world, small_config(flush_disk_type=SYNC_FLUSH)) as store:
+        disk = disk_of(world)
+        disk.sync_seconds = 3.0
+        put(store, TOPIC, b"first")
+        await trio.sleep(2)
+        assert 1.9 < store.syncing_seconds() <= 2.0
+        # one sync after the other is none that hangs
+        for _ in range(10):
+            put(store, TOPIC, b"next")
+            await trio.sleep(1)
+            assert store.syncing_seconds() <= 3.0
+        disk.sync_seconds = 0.0
+        await trio.sleep(30)
+        assert store.syncing_seconds() == 0.0
+
+
 async def test_waiting_for_a_disk_that_fails_times_out_and_stops_writes_for_good(
     autojump_clock: object,
 ) -> None:
