@@ -30,7 +30,7 @@ FAULTS = (
 LATER_FAULTS = (*FAULTS, *2 * ("lose_elected", "kill_all"), "fail_disk", "lose_answer")
 """Those of later seeds: :data:`~understudy.testkit.led.history.LONG_CUTS_FROM`."""
 NEWEST_FAULTS = (*LATER_FAULTS, *2 * ("restart_controllers", "outage"))
-"""Those of seeds that are later still: :data:`~understudy.testkit.led.history.OUTAGES_FROM`."""
+"""Those of seeds that are later still: :data:`~understudy.testkit.led.history.FAULTS_FROM`."""
 CUTS = frozenset(each for each in FAULTS if "cut" in each or "isolate" in each)
 AT_MASTER = ("power_of_the_last", "lose_elected", "fail_disk", "lose_answer")
 FAILED_DISK_SECONDS = 12.0

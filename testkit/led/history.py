@@ -1,7 +1,7 @@
 """Random histories of a group of led brokers: production brokers, stores, replication and controllers under faults.
 
 One seed is one history: producers send to whoever says to be master, and repeat nothing; hosts are killed, lose power,
-are frozen, cut off from each other or from the controllers, and their disks fail. These are violations:
+are frozen, cut off from each other or from the controllers, and their disks fail or hang. These are violations:
 
 * an acknowledged message that is not in the log at the end, where all of the sync-state set must have it
 * a message that could be read at a queue offset at which another one is read later, here or elsewhere, likewise
@@ -9,7 +9,8 @@ are frozen, cut off from each other or from the controllers, and their disks fai
 * two brokers that acknowledge in one epoch, or one that acknowledges although another one is master
 * a learner in the set of another master
 * an epoch that goes back
-* a master that stays although its disk has failed and others can lead
+* a master that stays although its disk has failed, or hangs, and others can lead; one that is elected, likewise
+* a master whose disk hangs, and who keeps a slave out of its set that acknowledgements wait for
 * a group that has no master, or brokers whose logs differ, half a minute after the last fault
 """
 
@@ -23,6 +24,7 @@ import trio
 
 from understudy.testkit.led.faults import FAULTS, LATER_FAULTS, NEWEST_FAULTS, inject
 from understudy.testkit.led.group import ASK_MS, BROKERS, TOPIC, LedGroup, led_group
+from understudy.testkit.led.hangs import HANGS, inject_hang
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
@@ -41,8 +43,10 @@ FENCE_SECONDS = 10.0
 LONG_CUTS_FROM = 1000
 """Histories of seeds from here on have cuts that outlast whatever waits for a while, some have slow disks, and who was
 elected may be lost at once; those before stay as they were when mutations were assigned to their seeds."""
-OUTAGES_FROM = 3_000_000
-"""In histories of seeds from here on all controllers are started anew, and cut off from all brokers."""
+_LATEST = (*NEWEST_FAULTS, *HANGS)
+FAULTS_FROM = ((3_000_000, _LATEST), (10_000, LATER_FAULTS), (2_000, (*LATER_FAULTS, *HANGS)), (LONG_CUTS_FROM, LATER_FAULTS))
+"""What befalls histories of the seeds from each of these on, for tests and mutations stay with their seeds: the latest
+ones have all controllers started anew, or cut off from all brokers, and disks that hang."""
 SYNC_SECONDS = (0.05,)
 """What each sync takes in every fourth of those histories; it has what was written before it began."""
 UNEQUAL_SYNC_SECONDS = (0.005, 0.05, 0.3)
@@ -182,7 +186,10 @@ async def led_history(source: random.Random, seed: int, seconds: float) -> LedRe
             await trio.sleep(source.uniform(0.2, 2.0))
             fault = source.choice(_faults_of(seed))
             result.counts[f"fault {fault}"] += 1
-            missed = await inject(group, fault, source, long_cuts=seed >= LONG_CUTS_FROM)
+            if fault in HANGS:
+                missed = await inject_hang(group, fault, source)
+            else:
+                missed = await inject(group, fault, source, long_cuts=seed >= LONG_CUTS_FROM)
             if missed is not None:
                 judge.violation(missed)
         await _check_the_end(group, judge)
@@ -191,9 +198,7 @@ async def led_history(source: random.Random, seed: int, seconds: float) -> LedRe
 
 
 def _faults_of(seed: int) -> tuple[str, ...]:
-    if seed >= OUTAGES_FROM:
-        return NEWEST_FAULTS
-    return LATER_FAULTS if seed >= LONG_CUTS_FROM else FAULTS
+    return next((faults for first, faults in FAULTS_FROM if seed >= first), FAULTS)
 
 
 async def _check_the_end(group: LedGroup, judge: Judge) -> None:
