@@ -63,6 +63,7 @@ class Heartbeats:
         before, self._in_the_way = self._in_the_way, self._obstacle()
         if self._in_the_way:
             self._hang_up("" if before else self._in_the_way)
+            replication.doubt()  # controllers that do not hear it may elect another one whenever they are asked
             return
         if broker.world.clock.monotonic() < self._silent_until:
             return
@@ -81,6 +82,8 @@ class Heartbeats:
             async with trio.open_nursery() as nursery:
                 for address in self._addresses():
                     nursery.start_soon(self._controllers.heartbeat, address, fields)
+        if before:
+            replication.doubt()  # what was said before this was said of one that was not heard
 
     def _obstacle(self) -> str:
         """Why this broker had better not be master now; "": it may."""
