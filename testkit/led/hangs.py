@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import random
+from contextlib import suppress
 
 import trio
 
@@ -57,7 +58,17 @@ async def hang_disk(group: LedGroup, name: str, source: random.Random) -> str | 
 
 
 async def hang_elected(group: LedGroup, first: str, others: list[str], source: random.Random) -> str | None:
-    """Have one of *others* elected while the other's disk hangs, and that one in its place; *first* is back then."""
+    """Have one elected while the disk of another one hangs, and that one in its place; the master is back then.
+
+    Args:
+        group: whose.
+        first: the host of the master.
+        others: the host whose disk hangs, and the one that is elected first.
+        source: of what is left to chance.
+
+    Returns:
+        What the group should have done meanwhile, and has not.
+    """
     hanging, elected = others
     leading = next((each for each, one in group.controllers.items() if one.member.leads()), None)
     part = group.brokers[elected].replication
@@ -65,10 +76,8 @@ async def hang_elected(group: LedGroup, first: str, others: list[str], source: r
     if leading is not None and isinstance(part, SwitchReplication):
         fields = {"clusterName": "DefaultCluster", "brokerName": "g", "designateElect": "true"}
         elect = request(RequestCode.CONTROLLER_ELECT_MASTER, {**fields, "brokerId": str(part.own_id)})
-        try:
+        with suppress(RemotingError):  # another one leads by now
             await group.client.invoke(f"{group.cluster.address(leading)}:{API_PORT}", elect, ELECT_MS)
-        except RemotingError:
-            pass  # another one leads by now
         with trio.move_on_after(COMES_SECONDS):
             await until(lambda: _changes(group, hanging), 2 * COMES_SECONDS, 0.0003)
     await group.kill(elected)
@@ -90,6 +99,15 @@ async def hang_alone(group: LedGroup, name: str, others: list[str], source: rand
     """Kill all but *name*, the master, whose disk hangs, and start one before it gives way: both take messages again.
 
     The master would ask to be alone once its disk answers, and must not keep the one who is back out of the set.
+
+    Args:
+        group: whose.
+        name: the host of the master.
+        others: the host that is back soon, and the other one.
+        source: of what is left to chance.
+
+    Returns:
+        What the group should have done meanwhile, and has not.
     """
     answers = _hang(group, name)
     await trio.sleep(source.uniform(0.05, 0.5))  # something is written that is not on the disk
@@ -110,7 +128,17 @@ async def hang_alone(group: LedGroup, name: str, others: list[str], source: rand
 
 
 async def fail_disk_alone(group: LedGroup, name: str, others: list[str], source: random.Random) -> str | None:
-    """Fail the disk of *name*, the master, as it comes to be alone, and have it hear no other one from then on."""
+    """Fail the disk of *name*, the master, as it comes to be alone, and have it hear no other one from then on.
+
+    Args:
+        group: whose.
+        name: the host of the master.
+        others: the hosts of the others.
+        source: of what is left to chance.
+
+    Returns:
+        What the group should have done meanwhile, and has not.
+    """
     disk = group.cluster.host(name).disk
     disk.sync_error = OSError(errno.EIO, "every sync fails")
     for each in others:
