@@ -402,8 +402,6 @@ class SwitchReplication(Replication):
     def _confirmed_by_master(self, offset: int) -> None:
         # The log is that of a master that the controllers named: of what it never had nothing is left, nor the epochs.
         self._former_epoch = min(self._former_epoch, self.last_epoch())
-        if self._switch.all_must_ack:
-            store = self._log
-            store.set_confirmed(min(max(offset, store.confirmed_before), store.max_physical_offset))
-        else:
-            self._log.set_confirmed(None)
+        store = self._log
+        known = min(max(offset, store.confirmed_before), store.max_physical_offset)
+        store.set_confirmed(known if self._switch.all_must_ack else None)

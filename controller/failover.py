@@ -150,7 +150,10 @@ class Failover:
         if group is None or group.master_id is None or self._needed(broker_name):
             return await self.elect(broker_name, broker_id, False, cause)
         living = self.living(broker_name)
-        if broker_id == group.master_id and {broker_id, *living} >= set(group.electable) & group.replicas.keys():
+        if (
+            broker_id == group.master_id
+            and {broker_id, *living} >= set(group.electable(living)) & group.replicas.keys()
+        ):
             return await self.elect(broker_name, None, False, cause)
         kept = self._metadata.replica_info(broker_name)
         kept.code = ResponseCode.CONTROLLER_MASTER_STILL_EXIST

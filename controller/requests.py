@@ -270,8 +270,7 @@ class ControllerRequests:
 
     def _may_lead_soon(self, name: str, broker_id: int) -> bool:
         """Return whether a broker that asks for an election may be elected; one that is said to be master is silent."""
-        group = self._metadata.groups.get(name)
-        return group is not None and broker_id in group.replicas and broker_id != group.master_id
+        return self._registered(name, broker_id) and broker_id != self._metadata.groups[name].master_id
 
     def _registered(self, name: str, broker_id: int) -> bool:
         group = self._metadata.groups.get(name)
@@ -284,9 +283,8 @@ class ControllerRequests:
         broker_id = required_int(command, "brokerId")
         address = optional(command, "brokerAddress") or ""
         await self._replicated.fresh()
-        incarnation, alive = incarnation_of(command), self._alive(name)
-        if incarnation:
-            alive.append(broker_id)  # one of ours waits for others when it hears that it is the master
+        incarnation = incarnation_of(command)
+        alive = [*self._alive(name), *([broker_id] if incarnation else ())]  # ours wait when they hear that they lead
         group = self._metadata.groups.get(name)
         replica = group.replicas.get(broker_id) if group is not None else None
         if replica is not None and address and replica.address != address:

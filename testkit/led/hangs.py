@@ -87,7 +87,7 @@ async def hang_elected(group: LedGroup, first: str, others: list[str], source: r
     await group.start_broker(first)
     said = None
     facts = group.facts()
-    if facts is not None and _named(group) == hanging and first in map(group.host_of, facts.electable):
+    if facts is not None and _named(group) == hanging and first in map(group.host_of, facts.in_step):
         said = await _replaced(group, hanging, "who was elected while its disk hangs")
     await trio.sleep(source.uniform(0.0, 3.0))
     answers.set()

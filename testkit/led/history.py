@@ -44,7 +44,8 @@ LONG_CUTS_FROM = 1000
 """Histories of seeds from here on have cuts that outlast whatever waits for a while, some have slow disks, and who was
 elected may be lost at once; those before stay as they were when mutations were assigned to their seeds."""
 _LATEST = (*NEWEST_FAULTS, *HANGS)
-FAULTS_FROM = ((3_000_000, _LATEST), (10_000, LATER_FAULTS), (2_000, (*LATER_FAULTS, *HANGS)), (LONG_CUTS_FROM, LATER_FAULTS))
+_HANGING = (*LATER_FAULTS, *HANGS)
+FAULTS_FROM = ((3_000_000, _LATEST), (10_000, LATER_FAULTS), (2_000, _HANGING), (LONG_CUTS_FROM, LATER_FAULTS))
 """What befalls histories of the seeds from each of these on, for tests and mutations stay with their seeds: the latest
 ones have all controllers started anew, or cut off from all brokers, and disks that hang."""
 SYNC_SECONDS = (0.05,)
