@@ -19,6 +19,20 @@ async def put_again(broker: Broker) -> None:
     await put_again.put_again(broker)
 
 
+async def begin_passing(broker: Broker) -> None:
+    """See :func:`understudy.container.passed.begin_passing`."""
+    from understudy.container import passed
+
+    await passed.begin_passing(broker)
+
+
+async def end_passing(broker: Broker) -> None:
+    """See :func:`understudy.container.passed.end_passing`."""
+    from understudy.container import passed
+
+    await passed.end_passing(broker)
+
+
 async def heal(broker: Broker, hole: int) -> None:
     """See :func:`understudy.container.master_holes.heal`."""
     from understudy.container import master_holes

@@ -24,6 +24,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.replication import Replication
+from understudy.container.passed import begin_passing
 from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.holes import fill, read_log
@@ -137,6 +138,7 @@ class MasterHoles:
 
     async def run(self) -> None:
         """Ask every slave that name servers show, again and again, until nothing is missing."""
+        await begin_passing(self._broker)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._give_in_time)

@@ -4,8 +4,12 @@ A master that lost the last messages of a queue, and whose slaves were away, tak
 of the lost ones. When those come back into their places of the log, no consumer would find them. They are put at the
 ends of their queues once more, as a message is that is sent again, and a group that has read them gets them twice.
 
-Delayed and half messages have their places, but may have been passed while they were missing. A delayed one is
-delivered unless the log shows that it was; about a half one, of which it shows nothing, its producer is asked again.
+Delayed and half messages may have their places, but were passed while they were missing
+(:mod:`~understudy.container.passed`). Such a delayed one is delivered unless the log shows that it was; about a half
+one, of which it shows nothing, its producer is asked again. Of those without a place as little is put that is done.
+
+What is put says where it came from (:data:`PUT_AGAIN_FROM`), and before the first of them ``recovery.hole`` says where
+the log ends: a start that finds that there looks behind it for what was put.
 
 Left out are messages of topics that were deleted since, or keep only the newest of each key, of batch queues and light
 topics, what transactions note of halves: it names them by queue offsets, which others have; and what the timer passed.
@@ -13,9 +17,9 @@ topics, what transactions note of halves: it names them by queue offsets, which 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Generator, Hashable, Iterator
 
+import attrs
 import trio
 
 from understudy.broker.broker import Broker
@@ -24,9 +28,10 @@ from understudy.broker.schedule import due_message
 from understudy.broker.transactions.evidence import was_decided
 from understudy.broker.transactions.half import Half
 from understudy.container.escape.parts import escape_parts
-from understudy.container.escape.recognition import delivered_before
+from understudy.container.escape.recognition import delivered_before_in_steps
+from understudy.container.passed import HALVES, LEVEL, ended, positions, was_passed
 from understudy.format import light_queues, names
-from understudy.format.properties import format_properties
+from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import (
     BLANK,
     BLANK_MAGIC,
@@ -39,49 +44,140 @@ from understudy.format.record import (
     decode_record,
 )
 from understudy.runtime.log import get_logger
+from understudy.runtime.pace import Pace
 from understudy.store.holes import Spans
 from understudy.store.message_store import MessageStore
-from understudy.store.status import PutRejected
+from understudy.store.status import PutRejected, PutStatus
 
 log = get_logger("container.holes")
 
-_RECORDS_AT_ONCE = 100
+PUT_AGAIN_FROM = "PUT_AGAIN_FROM"
+"""Property of what was put again: the physical offset of what came back. What is made of it has it, too,
+in other topics."""
 _EVER_MS = 1 << 62
 """Whenever it was due, the log is asked whether it was delivered."""
 _NOTES_OF_HALVES = (names.HALF_OPERATION_TOPIC, names.ROCKSDB_HALF_OPERATION_TOPIC)
+_NOTHING_NOW = frozenset(
+    {PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.OS_PAGE_CACHE_BUSY}
+)
+"""With these a store refuses every message; with others it refuses this one."""
 
 
 async def put_again(broker: Broker) -> None:
     """Put what came back and has no place at the end of its queue; what is refused is left for the next call.
 
-    It goes on to its end when it is cancelled, so that nothing is put twice.
+    It goes on to its end when it is cancelled. Who dies meanwhile finds in the log what was put already.
 
     Args:
         broker: a master.
     """
-    store, spans, count, refused = broker.store, broker.store.came_back(), 0, None
+    store, holes, spans = broker.store, broker.store.holes, broker.store.came_back()
     if not spans:
         return
     with trio.CancelScope(shield=True):
-        for looked, (position, data) in enumerate(_records(store, spans)):
-            message = _to_put(broker, data)
-            if message is not None:
-                try:
-                    append(store, message)
-                except PutRejected as error:
-                    log.error("messages that came back have no place in their queues", next=position, why=error)
-                    refused = position
-                    break
-                count += 1
-            if looked % _RECORDS_AT_ONCE == _RECORDS_AT_ONCE - 1:
-                await trio.lowlevel.checkpoint()
-        if count:
-            log.warning("messages that came back were put again, for they were passed or had no place", count=count)
-        if not count or await store.flush():
+        if holes.putting is None and not await store.flush():
+            return  # a log that loses its end would have other records there
+        try:
+            await holes.begin_putting(store.max_physical_offset)
+        except OSError as error:
+            log.error("messages that came back are not put again yet, for that cannot be noted", why=error)
+            return
+        putting = Putting(broker, spans)
+        async with Pace(broker.world) as pace:
+            await putting.run(pace)
+        if putting.count:
+            log.warning("messages that came back were put again", count=putting.count)
+        if not holes.put or await store.flush():
             try:
-                await store.note_placed(spans, math.inf if refused is None else refused)
+                await holes.placed(spans, putting.left)
             except OSError as error:
                 log.error("it is not noted that messages that came back were put again", why=error)
+
+
+class Putting:
+    """One go through what came back.
+
+    Args:
+        broker: a master.
+        spans: what came back.
+
+    Attributes:
+        count: so many were put.
+        left: what was refused.
+    """
+
+    def __init__(self, broker: Broker, spans: Spans) -> None:
+        self._broker = broker
+        self._spans = spans
+        self._passed = ended(broker.store.holes.passed, positions(broker))
+        self.count = 0
+        self.left: list[tuple[int, int]] = []
+
+    async def run(self, pace: Pace) -> None:
+        """Put what has no place, with a breath after each record."""
+        store, holes = self._broker.store, self._broker.store.holes
+        if not holes.is_put_known and holes.putting is not None:
+            for _, data in _records(store, ((holes.putting, store.max_physical_offset),)):
+                holes.put |= _put_before(data)
+                await pace.breathe()
+            holes.is_put_known = True
+        for position, data in _records(store, self._spans):
+            await pace.breathe()
+            message = await pace.run(self._to_put(data))
+            if message is None or _name(message, position) in holes.put:
+                continue
+            try:
+                append(store, _marked(message, position))
+            except PutRejected as error:
+                if error.status in _NOTHING_NOW:
+                    log.error("messages that came back are not put again yet", next=position, why=error)
+                    self.left += [(max(first, position), after) for first, after in self._spans if after > position]
+                    return
+                self._refuse(position, len(data), message, error)
+            else:
+                holes.put.add(_name(message, position))
+                self.count += 1
+
+    def _refuse(self, position: int, size: int, message: InnerMessage, error: PutRejected) -> None:
+        """Leave one message that cannot be stored as it is; said once, for then it has a span of its own."""
+        span = position, position + size
+        self.left.append(span)
+        if span not in self._spans:
+            log.error("a message that came back is refused", position=position, topic=message.topic, why=error)
+
+    def _to_put(self, data: bytes) -> Generator[None, None, InnerMessage | None]:
+        """Return what is to be put for a record that came back; ``None``: who should have it has it, or gets it."""
+        broker = self._broker
+        try:
+            record = decode_record(data)
+        except RecordError:
+            return None
+        place = record.topic, record.queue_id, record.queue_offset
+        if not _would_be_read(broker, record):
+            return None
+        in_place = broker.store.is_in_place(*place, record.physical_offset)
+        if record.topic == names.SCHEDULE_TOPIC:
+            return (yield from self._delayed(record, in_place=in_place))
+        if record.topic == names.HALF_TOPIC:
+            return self._half(record, in_place=in_place)
+        return None if in_place else _copy(record)
+
+    def _delayed(self, record: Record, *, in_place: bool) -> Generator[None, None, InnerMessage | None]:
+        level = record.queue_id + 1
+        if in_place and not was_passed(self._passed, LEVEL, level, record.queue_offset):
+            return None
+        message = due_message(level, record)
+        if message is None or message.topic not in self._broker.topics.rows:
+            return None
+        if (yield from delivered_before_in_steps(escape_parts(self._broker), message, _EVER_MS)):
+            return None
+        return message if in_place else _copy(record)
+
+    def _half(self, record: Record, *, in_place: bool) -> InnerMessage | None:
+        if in_place and not was_passed(self._passed, HALVES, record.queue_id, record.queue_offset):
+            return None
+        half = Half.of(record)
+        return None if half is None or was_decided(self._broker.store, half) else _copy(record)
 
 
 def _records(store: MessageStore, spans: Spans) -> Iterator[tuple[int, bytes]]:
@@ -99,51 +195,35 @@ def _records(store: MessageStore, spans: Spans) -> Iterator[tuple[int, bytes]]:
             position += size
 
 
-def _to_put(broker: Broker, data: bytes) -> InnerMessage | None:
-    """Return what is to be put for a record that came back; ``None``: who should have it gets it where it is."""
+def _name(message: InnerMessage, position: int) -> Hashable:
+    """Return what a message that is put again has in common with the record that it becomes."""
+    return position, message.topic, message.queue_id, message.born_ms
+
+
+def _put_before(data: bytes) -> set[Hashable]:
+    """Return the name of what was put again as the record *data*; nothing for any other record."""
+    if PUT_AGAIN_FROM.encode() not in data:
+        return set()
     try:
         record = decode_record(data)
     except RecordError:
-        return None
-    place = record.topic, record.queue_id, record.queue_offset
-    if not _would_be_read(broker, record):
-        return None
-    if broker.store.is_in_place(*place, record.physical_offset):
-        return _passed(broker, record)
-    return _copy(record)
+        return set()
+    origin = record.properties.get(PUT_AGAIN_FROM, "")
+    if not (origin.isascii() and origin.isdecimal()):
+        return set()
+    return {(int(origin), record.topic, record.queue_id, record.born_ms)}
 
 
 def _copy(record: Record) -> InnerMessage:
-    pairs = record.properties
-    pairs.pop("__CRC32#", None)
-    properties = format_properties(pairs).encode()
+    properties = record.properties_text.encode()
     return copy_of(record, record.topic, record.queue_id, properties, record.reconsume_times)
 
 
-def _passed(broker: Broker, record: Record) -> InnerMessage | None:
-    """Return what is to be put for a message that was passed while it was missing; ``None``: it was not."""
-    if record.topic == names.SCHEDULE_TOPIC:
-        return _passed_by_level(broker, record)
-    if record.topic == names.HALF_TOPIC:
-        return _passed_by_checks(broker, record)
-    return None
-
-
-def _passed_by_level(broker: Broker, record: Record) -> InnerMessage | None:
-    level = record.queue_id + 1
-    if record.queue_offset >= broker.schedule_progress.offsets.get(level, 0):
-        return None
-    message = due_message(level, record)
-    if message is None or message.topic not in broker.topics.rows:
-        return None
-    return None if delivered_before(escape_parts(broker), message, _EVER_MS) else message
-
-
-def _passed_by_checks(broker: Broker, record: Record) -> InnerMessage | None:
-    if record.queue_offset >= broker.offsets.query(names.TRANSACTION_GROUP, record.topic, record.queue_id):
-        return None
-    half = Half.of(record)
-    return None if half is None or was_decided(broker.store, half) else _copy(record)
+def _marked(message: InnerMessage, position: int) -> InnerMessage:
+    """Return *message* as it is put for the record at *position*."""
+    pairs = {**parse_properties(message.properties.decode("utf-8", "replace")), PUT_AGAIN_FROM: str(position)}
+    pairs.pop("__CRC32#", None)
+    return attrs.evolve(message, properties=format_properties(pairs).encode())
 
 
 def _would_be_read(broker: Broker, record: Record) -> bool:

@@ -23,7 +23,7 @@ from understudy.container import silence
 from understudy.container.acting import Situation, acts, services
 from understudy.container.failover_modules import import_for_failover
 from understudy.container.log_topics import LogTopics
-from understudy.container.lost_bytes import fill_holes, heal, put_again
+from understudy.container.lost_bytes import begin_passing, end_passing, fill_holes, heal, put_again
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import load_table
@@ -256,6 +256,8 @@ class RoleServices:
         self._late = None
         self._broker.replication.withhold(hole=True)
         self._broker.slave_sync.current = False
+        if self._broker.store.holes.passed:
+            await end_passing(self._broker)  # slaves may have come further
         self._returning = returning = PreOnline(self._broker, self._broker.presence.state.cause)
         try:
             self.report = report = await returning.run()
@@ -264,7 +266,10 @@ class RoleServices:
             self._broker.replication.withhold(hole=False)
         await self._go_on()
         if not self._broker.role.is_slave:
-            await put_again(self._broker)
+            if self._broker.store.came_back():
+                await put_again(self._broker)
+            if self._broker.store.hole is not None:
+                await begin_passing(self._broker)
         if returning.state.finished or returning.state.outdated:  # whoever did not answer is not asked for ever
             self._broker.slave_sync.current = True
         if returning.state.given_up:

@@ -13,14 +13,18 @@ What is about to come back to a master has a line ``back FIRST AFTER``, from bef
 and then a line ``entered FIRST AFTER``, until it is known that all of it has a place in its queues: others may have got
 the queue offsets of lost messages, and whoever dies in between must not forget them.
 
+Deferred messages pass a hole while a master serves with it. A line ``passed KIND QUEUE FIRST AFTER`` for each queue of
+them says which queue offsets; ``AFTER`` is 0 as long as it goes on. They go when nothing is missing or waits any more.
+A line ``putting`` says where the log ended before the first of what came back and has no place was put at the end of
+its queue: a start finds behind it what was put and not noted.
+
 The reference has no such file: it cuts its log at the first damage.
 """
 
 from __future__ import annotations
 
-import math
 import os.path
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 
 import trio
@@ -32,12 +36,16 @@ from understudy.runtime.log import get_logger
 log = get_logger("store.holes")
 
 FILE_NAME = "recovery.hole"
-_HOLE, _AGAIN, _COPIED, _BACK, _ENTERED = "", "again", "copied", "back", "entered"
-_NUMBERS = {_HOLE: 1, _AGAIN: 1, _COPIED: 1, _BACK: 2, _ENTERED: 2}
-"""How many offsets a line of each kind has; that of a hole has nothing else."""
+_HOLE, _AGAIN, _COPIED, _BACK, _ENTERED, _PASSED = "", "again", "copied", "back", "entered", "passed"
+_PUTTING = "putting"
+_NUMBERS = {_HOLE: 1, _AGAIN: 1, _COPIED: 1, _BACK: 2, _ENTERED: 2, _PASSED: 4, _PUTTING: 1}
+"""How many numbers a line of each kind has; that of a hole has nothing else."""
 
 Spans = tuple[tuple[int, int], ...]
 """Parts of the log, of whole records: the first byte of each and the one after it."""
+Passed = tuple[tuple[int, int, int, int], ...]
+"""Queue offsets that were passed while there was a hole: kind and number of the queue, the first of them, and the one
+after the last, 0 while it goes on. What the kinds are whoever notes them knows."""
 
 
 def first_holes(found: Iterable[int], file_bytes: int) -> tuple[int, ...]:
@@ -65,6 +73,10 @@ class Holes:
             and durably so when :attr:`is_saved`.
         back: what is being written, or is written and not entered.
         entered: what was written and entered, where its place was free.
+        passed: what deferred services may have passed while there was a hole.
+        putting: where the log ended (bytes) before the first of :attr:`entered` was put once more; ``None``: none was.
+        put: what names each of them that is known to be put, which is not noted yet.
+        is_put_known: whether those are all; after a start the log is asked.
     """
 
     def __init__(self, disk: Disk, folder: str, file_bytes: int, min_offset: Callable[[], int]) -> None:
@@ -80,6 +92,10 @@ class Holes:
         self._saved_copied: tuple[int, ...] = ()
         self.back: Spans = ()
         self.entered: Spans = ()
+        self.passed: Passed = ()
+        self.putting: int | None = None
+        self.put: set[Hashable] = set()
+        self.is_put_known = True
         self._entering: Spans = ()
         self._saved = b""
 
@@ -120,10 +136,15 @@ class Holes:
         """Forget what was copied or came back from *start* (bytes) on: the log is cut there."""
         self.forget_copied(start)
         self.back, self.entered = _before(self.back, start), _before(self.entered, start)
+        if self.putting is not None:
+            self.putting = min(self.putting, start)
+            self.put.clear()
+            self.is_put_known = False
 
     def load(self) -> None:
         """Read the note. Blocking."""
         self.noted, self.again, self.copied, self._saved_copied, self.back, self.entered = (), None, (), (), (), ()
+        self.passed, self.putting, self._entering = (), None, ()
         if not self._disk.exists(self._path):
             return
         found: dict[str, list[list[int]]] = {kind: [] for kind in _NUMBERS}
@@ -141,6 +162,10 @@ class Holes:
         self.copied = tuple(each for each in self._saved_copied if each >= low)
         self.back = tuple((first, after) for first, after in found[_BACK])
         self.entered = tuple((first, after) for first, after in found[_ENTERED])
+        self.passed = tuple((kind, queue, first, after) for kind, queue, first, after in found[_PASSED])
+        self._entering = self.back  # the start enters all of it
+        self.putting = min((each for (each,) in found[_PUTTING]), default=None)
+        self.is_put_known = self.putting is None
         # Whether what was about to be written was entered nobody knows.
         self.again = min((*(each for (each,) in found[_AGAIN]), *(first for first, _ in self.back)), default=None)
 
@@ -161,6 +186,8 @@ class Holes:
         holes = first_holes((each for each in found if each >= low), self._file_bytes)
         copied = self.copied
         back, entered = (tuple(each for each in spans if each[1] > low) for spans in (back, entered))
+        passed = self.passed if holes or back or entered else ()
+        putting = self.putting if entered else None
         content = "".join(
             [
                 *(f"{each}\n" for each in holes),
@@ -168,6 +195,8 @@ class Holes:
                 *(f"{_COPIED} {each}\n" for each in copied),
                 *(f"{_BACK} {first} {after}\n" for first, after in back),
                 *(f"{_ENTERED} {first} {after}\n" for first, after in entered),
+                *(f"{_PASSED} {' '.join(map(str, each))}\n" for each in passed),
+                *([] if putting is None else [f"{_PUTTING} {putting}\n"]),
             ]
         ).encode("ascii")
         if content == self._saved:
@@ -179,7 +208,7 @@ class Holes:
             self._disk.sync_folder(self._folder)
         self._saved = content
         self.noted, self.again, self._saved_copied = holes, again, copied
-        self.back, self.entered = back, entered
+        self.back, self.entered, self.passed, self.putting = back, entered, passed, putting
 
     async def save(self) -> None:
         """Note durably what was copied. Raises ``OSError``: the disk did not take it."""
@@ -224,15 +253,41 @@ class Holes:
             back = (*self.back, *(each for each in spans if each not in self.back))
             await self._disk.in_thread(partial(self._keep, self.noted, self.again, back, self.entered))
 
-    async def placed(self, spans: Spans, before: int | float = math.inf) -> None:
-        """Note durably that what of *spans* lies before *before* (bytes) is in its queues. Raises ``OSError``."""
+    async def note_passed(self, passed: Passed) -> None:
+        """Note durably what was passed while there was a hole; it is known also when the disk refuses.
+
+        Raises ``OSError``: the disk did not take it.
+        """
         async with self._turn:
-            left = [
-                (max(first, int(before)), after) if (first, after) in spans and before < after else (first, after)
-                for first, after in self.entered
-                if (first, after) not in spans or before < after
-            ]
-            await self._disk.in_thread(partial(self._keep, self.noted, self.again, self.back, tuple(left)))
+            self.passed = passed
+            await self._disk.in_thread(partial(self.keep, self.noted, self.again))
+
+    async def begin_putting(self, end: int) -> None:
+        """Note durably that the log ends at *end* (bytes) before anything is put once more, unless that is noted.
+
+        Raises ``OSError``: the disk did not take it.
+        """
+        async with self._turn:
+            if self.putting is None:
+                self.putting = end
+                try:
+                    await self._disk.in_thread(partial(self.keep, self.noted, self.again))
+                except BaseException:
+                    self.putting = None
+                    raise
+
+    async def placed(self, spans: Spans, left: Iterable[tuple[int, int]] = ()) -> None:
+        """Note durably that what of *spans* is not *left* is in its queues, and durable. Raises ``OSError``."""
+        async with self._turn:
+            entered, putting = (*(each for each in self.entered if each not in spans), *left), self.putting
+            self.putting = None
+            try:
+                await self._disk.in_thread(partial(self._keep, self.noted, self.again, self.back, entered))
+            except BaseException:
+                self.putting = putting
+                raise
+            self.put.clear()
+            self.is_put_known = True
 
 
 def _before(spans: Spans, end: int) -> Spans:

@@ -129,7 +129,7 @@ class MessageStore:
         lookup = self._lookup
         self.read, self.record_before = lookup.read, lookup.record_before
         self.min_queue_offset, self.max_queue_offset = lookup.min_queue_offset, lookup.max_queue_offset
-        self.came_back, self.note_placed = core.holes.came_back, core.holes.placed
+        self.holes, self.came_back = core.holes, core.holes.came_back
         self.written_queue_offset, self.is_in_place = lookup.written_queue_offset, lookup.is_in_place
         self.offset_by_time, self.queue_offset_at = lookup.offset_by_time, lookup.queue_offset_at
         self.store_time_of, self.earliest_store_time = lookup.store_time_of, lookup.earliest_store_time

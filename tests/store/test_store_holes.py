@@ -59,7 +59,7 @@ async def test_what_comes_back_is_known_until_it_has_its_places(autojump_clock: 
     await holes.end_again(lambda noted: ())
     holes = opened()  # what was about to be written meanwhile is not taken for entered
     assert (holes.first, holes.again, holes.back, holes.entered) == (None, 90, ((90, 95),), ((10, 40), (60, 90)))
-    await holes.placed(holes.entered, 70)
+    await holes.placed(holes.entered, [(70, 90)])
     assert opened().entered == ((70, 90),)
     holes.forget_from(80)
     await holes.save()
