@@ -14,6 +14,8 @@ async def fill_holes(broker: Broker) -> None:
 
 async def put_again(broker: Broker) -> None:
     """See :func:`understudy.container.put_again.put_again`."""
+    if not broker.store.came_back():
+        return
     from understudy.container import put_again
 
     await put_again.put_again(broker)
@@ -21,6 +23,8 @@ async def put_again(broker: Broker) -> None:
 
 async def begin_passing(broker: Broker) -> None:
     """See :func:`understudy.container.passed.begin_passing`."""
+    if broker.store.hole is None:
+        return
     from understudy.container import passed
 
     await passed.begin_passing(broker)
@@ -28,6 +32,8 @@ async def begin_passing(broker: Broker) -> None:
 
 async def end_passing(broker: Broker) -> None:
     """See :func:`understudy.container.passed.end_passing`."""
+    if not broker.store.holes.passed:
+        return
     from understudy.container import passed
 
     await passed.end_passing(broker)

@@ -256,8 +256,7 @@ class RoleServices:
         self._late = None
         self._broker.replication.withhold(hole=True)
         self._broker.slave_sync.current = False
-        if self._broker.store.holes.passed:
-            await end_passing(self._broker)  # slaves may have come further
+        await end_passing(self._broker)  # slaves may have come further
         self._returning = returning = PreOnline(self._broker, self._broker.presence.state.cause)
         try:
             self.report = report = await returning.run()
@@ -266,10 +265,8 @@ class RoleServices:
             self._broker.replication.withhold(hole=False)
         await self._go_on()
         if not self._broker.role.is_slave:
-            if self._broker.store.came_back():
-                await put_again(self._broker)
-            if self._broker.store.hole is not None:
-                await begin_passing(self._broker)
+            await put_again(self._broker)
+            await begin_passing(self._broker)
         if returning.state.finished or returning.state.outdated:  # whoever did not answer is not asked for ever
             self._broker.slave_sync.current = True
         if returning.state.given_up:

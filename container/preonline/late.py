@@ -16,7 +16,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.merge import unmoved, up_to_date
-from understudy.container.passed import begin_passing, end_passing
+from understudy.container.lost_bytes import begin_passing, end_passing
 from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.report import Report, TakenOver
@@ -83,9 +83,7 @@ class LateTakeOver:
         except (RemotingError, RefusedError, ValueError, OSError) as error:
             log.debug("slave still not reached", broker=name, member=member, why=error)
             return
-        passes = bool(broker.store.holes.passed)
-        if passes:
-            await end_passing(broker)  # the slave may have come further
+        await end_passing(broker)  # the slave may have come further
         taken = {}
         for table in self._tables:
             before = self._before[table.kind]
@@ -96,8 +94,7 @@ class LateTakeOver:
                 if row.changed:
                     before.setdefault(row.key, {})[row.queue_id] = row.merged
             taken[table.kind] = merged.rows
-        if passes:
-            await begin_passing(broker)
+        await begin_passing(broker)
         self._missing.remove(member)
         trouble = f"{self._report.trouble}; slave {member.broker_id} was heard later"
         late = TakenOver(member.broker_id, member.address, 0, taken)

@@ -66,6 +66,42 @@ async def test_what_comes_back_is_known_until_it_has_its_places(autojump_clock: 
     assert (opened().back, opened().entered) == ((), ((70, 80),))
 
 
+async def test_what_a_start_has_entered_waits_for_its_places(autojump_clock: object) -> None:
+    disk = SimDisk(random.Random(1))
+    disk.make_folder("/store")
+    holes = Holes(disk, "/store", 100, lambda: 0)
+    await holes.note_back([(10, 40)])
+    holes = Holes(disk, "/store", 100, lambda: 0)
+    holes.load()
+    # when a start has entered all, and makes that durable
+    await holes.end_again(lambda noted: noted)
+    assert (holes.again, holes.back, holes.entered) == (None, (), ((10, 40),))
+
+
+async def test_what_was_passed_is_known_as_long_as_something_is_missing_or_waits(autojump_clock: object) -> None:
+    disk = SimDisk(random.Random(1))
+    disk.make_folder("/store")
+
+    def opened() -> Holes:
+        holes = Holes(disk, "/store", 100, lambda: 0)
+        holes.load()
+        return holes
+
+    holes, passed = opened(), ((0, 5, 7, 0), (1, 0, 2, 9))
+    holes.keep([10])
+    await holes.note_passed(passed)
+    await holes.note_back([(10, 40)])
+    await holes.begin_again(10)
+    await holes.end_again(lambda noted: ())
+    await holes.begin_putting(200)
+    await holes.begin_putting(300)
+    holes = opened()
+    assert (holes.passed, holes.putting, holes.is_put_known) == (passed, 200, False)
+    await holes.placed(holes.entered)
+    assert (opened().passed, opened().putting) == ((), None)
+    assert not disk.exists(NOTE)
+
+
 async def damaged(world: World, count: int = 6) -> tuple[list[int], list[bytes]]:
     """Write *count* messages, damage the second on the disk; return where each begins and all bytes of the log."""
     async with running_store(world) as store:
