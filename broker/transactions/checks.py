@@ -100,7 +100,7 @@ class HalfChecks:
                     break
                 for record in records:
                     at = record.queue_offset
-                    if not ledger.is_decided(at) and not self._look(queue, record, end):
+                    if not ledger.has_decided(record) and not self._look(queue, record, end):
                         waits = True
                         break
                 else:

@@ -6,6 +6,9 @@ The laws:
 * The first decision about a half message counts, whichever of its copies it names.
 * ``done`` passes no half message whose decision an op message does not name yet, or whose copy is not stored.
 * An op message is needed as long as it names a half message that ``done`` has not passed.
+* An op message speaks of half messages that lie before it in the log. One behind it got the queue offset of another one
+  that was lost; nothing is decided about it. So what was read of op messages only claims that something was decided,
+  until a half message is seen at that offset.
 
 Source: TransactionalMessageServiceImpl.java (check, fillOpRemoveMap, calculateOpOffset).
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from understudy.broker.transactions.half import Half, Identity
+from understudy.format.record import Record
 
 UNWRITTEN = -1
 
@@ -36,6 +40,8 @@ class HalfLedger:
         self._op_end = op_done
         self._decided: dict[int, int] = {}  # half offset to the op message that says so
         self._named: dict[int, int] = {}  # op offset to the number of half messages it names that are not passed
+        self._claims: dict[int, int] = {}  # as _decided, of what was not seen yet
+        self._positions: dict[int, int] = {}  # op offset to where it lies in the log, of those that claim something
         self._newest: dict[Identity, int] = {}  # of those that were stored anew
         self._renewed: dict[int, Identity] = {}  # half offset of the newest copy to its identity
 
@@ -58,6 +64,12 @@ class HalfLedger:
         """Return whether nothing is left to be done about the half message at *offset*."""
         return offset < self.done or offset in self._decided
 
+    def has_decided(self, record: Record) -> bool:
+        """Return whether nothing is left to be done about the half message *record*, which is in its place."""
+        if self._claims:
+            self._see(record.queue_offset, record.physical_offset)
+        return self.is_decided(record.queue_offset)
+
     def newest(self, identity: Identity | None) -> int | None:
         """Return the queue offset of the newest copy of a half message; ``None`` when there is none but the first."""
         return None if identity is None else self._newest.get(identity)
@@ -77,6 +89,46 @@ class HalfLedger:
         if count:
             self._named[op_offset] = count
 
+    def claim(self, op_offset: int, position: int, halves: Iterable[int]) -> None:
+        """Take note of an op message that was read; of several that name the same half message the last one counts.
+
+        Args:
+            op_offset: its offset in the op queue.
+            position: where it lies in the log (bytes).
+            halves: what it names.
+        """
+        self._op_end = max(self._op_end, op_offset + 1)
+        for offset in halves:
+            if offset >= self.done:
+                self._forget(self._claims.get(offset, UNWRITTEN))
+                self._claims[offset] = op_offset
+                self._named[op_offset] = self._named.get(op_offset, 0) + 1
+                self._positions[op_offset] = position
+
+    def believe(self, end: int) -> None:
+        """Count what is claimed about half messages before offset *end* of which nothing is to be seen.
+
+        Their places are theirs alone: if they come back, then into these.
+        """
+        for offset in [each for each in self._claims if each < end]:
+            self._decided.setdefault(offset, self._claims.pop(offset))
+        self._positions = {each: self._positions[each] for each in set(self._claims.values())}
+
+    def _see(self, offset: int, position: int) -> None:
+        """Find out whether what is claimed about *offset* is meant for the half message at byte *position*."""
+        op_offset = self._claims.pop(offset, UNWRITTEN)
+        if op_offset != UNWRITTEN and position < self._positions[op_offset]:
+            self._decided[offset] = op_offset
+        else:
+            self._forget(op_offset)
+
+    def _forget(self, op_offset: int) -> None:
+        """Count one half message less that the op message at *op_offset* names."""
+        if op_offset != UNWRITTEN:
+            self._named[op_offset] -= 1
+            if not self._named[op_offset]:
+                del self._named[op_offset]
+
     def renew(self, half: Half, offset: int) -> None:
         """Note that *half* was stored anew at *offset*: its old place is done."""
         self._decided.setdefault(half.offset, UNWRITTEN)
@@ -84,6 +136,7 @@ class HalfLedger:
 
     def copied(self, half: Half, offset: int) -> None:
         """Note that the newest copy of *half* stands at *offset*."""
+        self._forget(self._claims.pop(offset, UNWRITTEN))
         identity = half.identity
         if identity is not None:
             before = self._newest.get(identity)
@@ -95,11 +148,9 @@ class HalfLedger:
     def advance(self, offset: int) -> None:
         """Move :attr:`done` forward to *offset*."""
         while self.done < offset:
-            op_offset = self._decided.pop(self.done, UNWRITTEN)
-            if op_offset != UNWRITTEN:
-                self._named[op_offset] -= 1
-                if not self._named[op_offset]:
-                    del self._named[op_offset]
+            self._forget(self._decided.pop(self.done, UNWRITTEN))
+            if self._claims:
+                self._forget(self._claims.pop(self.done, UNWRITTEN))
             identity = self._renewed.pop(self.done, None)
             if identity is not None:
                 del self._newest[identity]

@@ -96,7 +96,7 @@ class HalfReader:
                     if group not in (None, half.group):
                         continue
                     newest: Half | None = half
-                    if queue.ledger.is_decided(half.offset):  # perhaps only stored anew, since the reading began
+                    if queue.ledger.has_decided(half.record):  # perhaps only stored anew, since the reading began
                         copy = queue.ledger.newest(half.identity)
                         newest = None if copy is None or copy < end else self._undecided_at(queue, copy)
                     if newest is not None:
@@ -122,7 +122,9 @@ class HalfReader:
         if queue.ledger.is_decided(offset):
             return None
         records, _ = self.read(names.HALF_TOPIC, queue.number, offset, 1)
-        return Half.of(records[0]) if records and records[0].queue_offset == offset else None
+        if not records or records[0].queue_offset != offset or queue.ledger.has_decided(records[0]):
+            return None
+        return Half.of(records[0])
 
     def read(self, topic: str, number: int, at: int, most: int = BATCH) -> tuple[list[Record], int]:
         """Return messages of a queue from offset *at* on, and where those that follow begin.
@@ -176,7 +178,7 @@ class HalfReader:
             if not records and following <= at:
                 return
             for record in records:
-                ledger.op_message(record.queue_offset, decided_of(record))
+                ledger.claim(record.queue_offset, record.physical_offset, decided_of(record))
             at = following
             await trio.lowlevel.checkpoint()
 
@@ -195,11 +197,12 @@ class HalfReader:
                 count += len(records)
                 for record in records:
                     properties, before = record.properties_text.encode(), None
+                    decided = queue.ledger.has_decided(record)
                     unique = find_property(properties, _UNIQUE)
                     if unique is not None:
                         key = number, unique, record.born_ms
                         before, newest[key] = newest.get(key), record.queue_offset
-                    if before is None and queue.ledger.is_decided(record.queue_offset) and not _is_copy(properties):
+                    if before is None and decided and not _is_copy(properties):
                         continue
                     half = Half.of(record)
                     if half is not None:
@@ -210,6 +213,7 @@ class HalfReader:
             await trio.lowlevel.checkpoint()
         for number, queue in queues.items():
             queue.inherited = at[number]
+            queue.ledger.believe(at[number])
 
 
 def _enter(ledger: HalfLedger, half: Half, before: int | None) -> tuple[bool, bool]:

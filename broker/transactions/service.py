@@ -210,7 +210,8 @@ class Transactions:
         renewed = queue.ledger.newest(half.identity)
         newest = half.offset if renewed is None else renewed
         commits = decision.choice is Choice.COMMIT
-        if queue.ledger.is_decided(newest):
+        is_decided = queue.ledger.has_decided(half.record) if renewed is None else queue.ledger.is_decided(newest)
+        if is_decided:
             if commits and newest < queue.ledger.done and self._may_be_late(half):
                 self._commit(half, now_ms)
                 log.info("committed after it was given up", topic=half.topic, half=half.offset)

@@ -127,7 +127,8 @@ class HalfEscapes:
             return refused or _NOT_NOW
         renewed = queue.ledger.newest(half.identity)
         newest = half.offset if renewed is None else renewed
-        if not queue.ledger.is_decided(newest) and not await self._take(queue, newest + 1):
+        is_decided = queue.ledger.has_decided(half.record) if renewed is None else queue.ledger.is_decided(newest)
+        if not is_decided and not await self._take(queue, newest + 1):
             return _NOT_NOW
         place = self._places.get((queue.number, newest))
         if place is None:
@@ -161,7 +162,7 @@ class HalfEscapes:
                 ledger.advance(following)
             for record in records:
                 ledger.advance(record.queue_offset)
-                taken = ledger.is_decided(record.queue_offset) or await self._look(queue, record, at_once)
+                taken = ledger.has_decided(record) or await self._look(queue, record, at_once)
                 if not taken:
                     return taken is None
                 ledger.advance(record.queue_offset + 1)

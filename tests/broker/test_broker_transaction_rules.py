@@ -150,7 +150,8 @@ def test_a_ledger_that_is_read_again_knows_the_same(source: random.Random) -> No
             ledger.advance(at)
     again = HalfLedger(ledger.done, ledger.op_done)
     for op_offset in range(ledger.op_done, len(op_log)):
-        again.op_message(op_offset, op_log[op_offset])
+        again.claim(op_offset, 0, op_log[op_offset])
+    again.believe(end)
     assert {each for each in range(end) if ledger.is_decided(each)} == decided
     assert {each for each in range(end) if again.is_decided(each)} == decided - set(pending)
     assert again.op_done == ledger.op_done
