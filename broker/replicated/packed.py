@@ -17,7 +17,7 @@ PACKED = "packed"
 """Header field: in the question how the body may be packed, in the answer how it is."""
 ZLIB = "zlib"
 PACKED_FROM_BYTES = 256 << 10
-MOST_BYTES = 512 << 20
+MOST_BYTES = 64 << 20
 """Of a body that is unpacked."""
 _LEVEL = 1
 

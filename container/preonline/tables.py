@@ -11,6 +11,7 @@ import attrs
 from understudy.broker.broker import Broker
 from understudy.broker.log_history import LOG_HISTORY, history_of
 from understudy.broker.merge import Limit, unlimited
+from understudy.broker.replicated.packed import PACKED
 from understudy.broker.replicated.table import Answer, GivenBackTable, Merged, ProgressTable
 from understudy.broker.storage import config_path
 from understudy.container.preonline.asking import RefusedError, ask
@@ -92,7 +93,7 @@ async def _asked(broker: Broker, member: Member, table: GivenBackTable) -> Answe
     except RefusedError:
         return None
     answer = Answer(command.ext or {}, command.body)
-    if len(answer.body) < LARGE_BODY_BYTES:
+    if len(answer.body) < LARGE_BODY_BYTES and PACKED not in answer.ext:  # a small packed one may be large
         return answer
     return attrs.evolve(answer, said=await broker.world.threads.run(partial(table.read, answer)))
 
