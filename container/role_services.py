@@ -19,9 +19,9 @@ from understudy.broker.services import Decision, Decisions, Run, Service
 from understudy.broker.storage import config_path
 from understudy.broker.topics import TopicConfig
 from understudy.broker.transactions import judgement
-from understudy.container import silence
 from understudy.container.acting import Situation, acts, services
 from understudy.container.failover_modules import import_for_failover
+from understudy.container.listening import Listening
 from understudy.container.log_topics import LogTopics
 from understudy.container.lost_bytes import begin_passing, end_passing, fill_holes, heal, put_again
 from understudy.remoting.codes import ResponseCode
@@ -66,7 +66,7 @@ class RoleServices:
         self._clock = broker.world.clock
         self._returning: PreOnline | None = None
         self._late: LateTakeOver | None = None
-        self._silence = silence.State()
+        self._listening = Listening(broker, lambda: self.acting_since_ms is not None)
         self.decisions: dict[Service, Decision] = {}
         self.report: Report | None = None
         self.acting_since_ms: int | None = None
@@ -117,12 +117,12 @@ class RoleServices:
     @property
     def acting(self) -> bool:
         """Whether this broker is a slave that acts at this moment, was not away, and hears that nobody else may."""
-        return not self._away and acts(self.situation()).run and not self._listen().holds_back
+        return not self._away and acts(self.situation()).run and not self._listening.now().holds_back
 
     @property
     def may_store(self) -> bool:
         """Whether what the broker itself decides now belongs into its own log: nobody else may act for it."""
-        return not self._away and not self._broker.role.is_slave and not self._listen().holds_back
+        return not self._away and not self._broker.role.is_slave and not self._listening.now().holds_back
 
     @property
     def _away(self) -> bool:
@@ -196,7 +196,7 @@ class RoleServices:
             successor=successor if role.is_slave else None,
             master_declines=broker.member_group.state.master_declines,
             contact_lost=broker.presence.state.contact_lost,
-            slaves_silent=self._listen().slaves_silent,
+            slaves_silent=self._listening.now().slaves_silent,
             left_out="" if self._late is None else self._late.missing,
             topics_missing=self._topics_missing,
             messages_missing=broker.replication.messages_missing,
@@ -300,36 +300,6 @@ class RoleServices:
 
     def _report_again(self, report: Report) -> None:
         self.report = report
-
-    # --- silence -----------------------------------------------------------------------------------------------
-
-    def _listen(self) -> silence.State:
-        """Listen to name servers and slaves; see :mod:`~understudy.container.silence`.
-
-        Asked before each delivery, for what a slave never hears of it will deliver again.
-        """
-        broker, presence = self._broker, self._broker.presence
-        master, state, keys = broker.replication.master, presence.state, broker.options.store
-        group = broker.member_group
-        others = {*(group.members or {}), *(group.memory.members or {})} - {broker.identity.broker_id}
-        hearing = None if master is None else master.hearing((state.contact_ms or 0) / 1000)
-        self._silence, actions = silence.step(
-            self._silence,
-            silence.Listened(state.guarded, state.contact_ms, len(others), hearing, self.acting_since_ms is not None),
-            self._clock.monotonic() * 1000,
-            silence.limits(
-                keys.slave_timeout,
-                presence.limits.silence,
-                keys.ha_send_heartbeat_interval,
-                broker.options.broker.sync_broker_member_group_period,
-            ),
-        )
-        for action in actions:
-            if isinstance(action, silence.HoldBack):
-                log.warning("due messages are held back", broker=broker.identity.canonical_name, why=action.why)
-            else:
-                log.info("due messages go on", broker=broker.identity.canonical_name)
-        return self._silence
 
     # --- due messages ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,87 @@
+"""What ``recovery.hole`` keeps over starts, and until when."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.store.holes import Holes
+from understudy.testkit.sim.disk import SimDisk
+
+NOTE = "/store/recovery.hole"
+
+
+@given(st.lists(st.integers(0, 1000)), st.integers(0, 1000))
+def test_whatever_files_retention_deletes_the_first_hole_that_is_left_is_known(found: list[int], low: int) -> None:
+    disk, low = SimDisk(random.Random(1)), low - low % 100
+    disk.make_folder("/store")
+    holes = Holes(disk, "/store", 100, lambda: 0)
+    holes.keep(found)
+    again = Holes(disk, "/store", 100, lambda: low)
+    again.load()
+    assert again.first == min((each for each in found if each >= low), default=None)
+
+
+async def test_what_comes_back_is_known_until_it_has_its_places(autojump_clock: object) -> None:
+    disk = SimDisk(random.Random(1))
+    disk.make_folder("/store")
+
+    def opened() -> Holes:
+        holes = Holes(disk, "/store", 100, lambda: 0)
+        holes.load()
+        return holes
+
+    holes = opened()
+    holes.keep([10])
+    await holes.note_back([(10, 40), (60, 90)])
+    # given a start before it is known to be entered: all of it is entered again
+    holes = opened()
+    assert (holes.first, holes.again, holes.back, holes.entered) == (10, 10, ((10, 40), (60, 90)), ())
+    await holes.begin_again(10)
+    await holes.note_back([(90, 95)])
+    await holes.end_again(lambda noted: ())
+    holes = opened()  # what was about to be written meanwhile is not taken for entered
+    assert (holes.first, holes.again, holes.back, holes.entered) == (None, 90, ((90, 95),), ((10, 40), (60, 90)))
+    await holes.placed(holes.entered, [(70, 90)])
+    assert opened().entered == ((70, 90),)
+    holes.forget_from(80)
+    await holes.save()
+    assert (opened().back, opened().entered) == ((), ((70, 80),))
+
+
+async def test_what_a_start_has_entered_waits_for_its_places(autojump_clock: object) -> None:
+    disk = SimDisk(random.Random(1))
+    disk.make_folder("/store")
+    holes = Holes(disk, "/store", 100, lambda: 0)
+    await holes.note_back([(10, 40)])
+    holes = Holes(disk, "/store", 100, lambda: 0)
+    holes.load()
+    # when a start has entered all, and makes that durable
+    await holes.end_again(lambda noted: noted)
+    assert (holes.again, holes.back, holes.entered) == (None, (), ((10, 40),))
+
+
+async def test_what_was_passed_is_known_as_long_as_something_is_missing_or_waits(autojump_clock: object) -> None:
+    disk = SimDisk(random.Random(1))
+    disk.make_folder("/store")
+
+    def opened() -> Holes:
+        holes = Holes(disk, "/store", 100, lambda: 0)
+        holes.load()
+        return holes
+
+    holes, passed = opened(), ((0, 5, 7, 0), (1, 0, 2, 9))
+    holes.keep([10])
+    await holes.note_passed(passed)
+    await holes.note_back([(10, 40)])
+    await holes.begin_again(10)
+    await holes.end_again(lambda noted: ())
+    await holes.begin_putting(200)
+    await holes.begin_putting(300)
+    holes = opened()
+    assert (holes.passed, holes.putting, holes.is_put_known) == (passed, 200, False)
+    await holes.placed(holes.entered)
+    assert (opened().passed, opened().putting) == ((), None)
+    assert not disk.exists(NOTE)
