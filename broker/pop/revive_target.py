@@ -14,13 +14,17 @@ from understudy.broker.pop.revive import Revival, ReviveParts
 from understudy.broker.pop.revive_log import MOST_LOOKS, CheckPoint, again
 from understudy.broker.pop.taking import offset_of
 from understudy.broker.redelivery import Redelivery
-from understudy.format.record import RecordError, decode_records
+from understudy.format import names
+from understudy.format.record import Record, RecordError, decode_records
 from understudy.runtime.log import get_logger
+from understudy.runtime.pace import run_beside
 from understudy.store.status import PutRejected, PutStatus
 
 log = get_logger("broker.revive")
 
 _MESSAGE_BYTES = 8 << 20
+_SAME_KEY_MOST = 32
+_ANY_TIME_MS = (1 << 63) - 1
 
 
 class ReviveTarget:
@@ -115,8 +119,28 @@ class ReviveTarget:
             try:
                 for record in decode_records(part):
                     if offset_of(record, point.topic) == offset:
-                        return Popped(record)
+                        return Popped(None if await self._came_later(record, point) else record)
             except RecordError as error:
                 log.error("a popped message cannot be read", topic=point.topic, offset=offset, error=error)
         may_come_back = store.hole is not None and offset >= store.min_queue_offset(point.topic, point.queue_id)
         return Popped(None, retry=may_come_back and looks_again)
+
+    async def _came_later(self, record: Record, point: CheckPoint) -> bool:
+        """Return whether *record* was stored after *point*, so that it is not what was popped.
+
+        Power took what was popped from the end of its queue, and another message got the queue offset. What was popped
+        is put again as a new message if it ever comes back. Clocks are set, so a time alone shows nothing: what was
+        popped lies before its check point in the log.
+        """
+        if record.store_ms <= point.pop_ms and self._store.hole is None:
+            return False
+        for topic in (names.TIMER_TOPIC, self._log.topic):
+            looked = self._store.query_in_steps(topic, point.unique_key, _SAME_KEY_MOST, 0, _ANY_TIME_MS)
+            found = (await run_beside(self._clock, looked)).records
+            written = (each for part in found for each in decode_records(part))
+            if any(
+                each.physical_offset < record.physical_offset and each.properties.get("UNIQ_KEY") == point.unique_key
+                for each in written
+            ):
+                return True
+        return False
