@@ -48,6 +48,10 @@ SOONER = 8
 """When a slave has come, those that could not help before are asked after this part of their pause."""
 SETTLE_SECONDS = 1.0
 """How long slaves are waited for that may connect, before those are given the log that have nothing to give."""
+LEAST_SECONDS = 10.0
+LEAST_BYTES_PER_SECOND = 256 << 10
+"""Who gives more slowly keeps a look open no longer than one of this rate would, and those few seconds; then others
+are asked. What follows a hole is read twice: to be compared, and to be written."""
 PATIENCE_SECONDS = 5.0
 """How long slaves that do not answer keep others from getting the log as it is, and clients from sending."""
 
@@ -175,10 +179,10 @@ class MasterHoles:
         """Ask the slaves whose turn it is; return how many have answered, now or before."""
         members, answered = await self._slaves(), 0
         self._fruitless = {member: each for member, each in self._fruitless.items() if member in members}
-        for member in members:
+        for number, member in enumerate(members):
             each = self._fruitless.get(member)
             due = each is None or each.hole != self._broker.store.hole or each.due <= self._clock.monotonic()
-            if not due or await self._ask(member):
+            if not due or await self._ask(member, len(members) - number):
                 answered += 1
         return answered
 
@@ -208,12 +212,12 @@ class MasterHoles:
         copying = broker.replication.copying()
         return slaves if copying is None else [each for each in slaves if each.broker_id in copying]
 
-    async def _ask(self, member: Member) -> bool:
-        """Ask *member*; return whether it answered."""
+    async def _ask(self, member: Member, left: int) -> bool:
+        """Ask *member*, the first of *left*, which share the time before messages are taken; return if it answered."""
         answered, hole, end = True, self._broker.store.hole, self._broker.store.max_physical_offset
         if hole is None:
             return True
-        until = self._until(end - hole)
+        until = self._until(end - hole, left)
         if until is None:
             why_not = "so much follows that no message could be taken for long: it is asked at the next start, or never"
         else:
@@ -236,16 +240,17 @@ class MasterHoles:
         except OSError as error:
             log.error("progress in messages that came back is not on the disk yet", why=error)
 
-    def _until(self, follow: int) -> float | None:
+    def _until(self, follow: int, left: int) -> float | None:
         """Return until when (monotonic seconds) to ask for a hole that so many bytes *follow*; ``None``: not now.
 
         No message is taken while what follows is entered again. Of much that is done only as long as none is taken yet.
         """
+        now, ends = self._clock.monotonic(), self._began + PATIENCE_SECONDS
+        first = self._broker.replication.takes_nothing_yet and now < ends
         if follow <= MENDED_AT_ONCE_BYTES:
-            return math.inf
-        if follow <= MOST_BYTES and self._broker.replication.takes_nothing_yet:
-            return self._began + PATIENCE_SECONDS
-        return None
+            until = now + LEAST_SECONDS + 2 * follow / LEAST_BYTES_PER_SECOND
+            return min(until, now + (ends - now) / left) if first and left > 1 else until
+        return ends if first and follow <= MOST_BYTES else None
 
     def _note(self, member: Member, hole: int, *, fruitless: bool) -> None:
         """Take note of whether *member* could give something: who could not is asked less and less often."""
