@@ -20,6 +20,7 @@ import trio
 from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.identity import Identity
 from understudy.broker.log_history import history_of
+from understudy.broker.replicated.packed import is_large
 from understudy.broker.replicated.rows import ReplicatedTables
 from understudy.broker.replicated.table import (
     SLAVE_HOST,
@@ -34,7 +35,6 @@ from understudy.broker.replicated.table import (
 )
 from understudy.broker.replication import Replication
 from understudy.broker.source import source_of
-from understudy.remoting.bodies import LARGE_BODY_BYTES
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
@@ -107,6 +107,7 @@ class SlaveSync:
         parted: this slave has messages that its master does not have, and cannot copy it.
         on_synced: called when :attr:`synced` becomes true.
         on_parted: called when :attr:`parted` has changed.
+        before_copying: awaited when a run begins, before a table becomes like another replica's.
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class SlaveSync:
         self.parted = False
         self.on_parted: list[Callable[[], None]] = []
         self.on_synced: list[Callable[[], None]] = []
+        self.before_copying: Callable[[], Awaitable[None]] | None = None
         replication.master_changed.append(self.look)
 
     def look(self) -> None:
@@ -156,6 +158,8 @@ class SlaveSync:
 
     async def run(self) -> None:
         """Copy until cancelled; asleep while there is no source."""
+        if self.before_copying is not None:
+            await self.before_copying()
         self._begin(None)  # a later run is the first look again: this slave may have acted since
         try:
             while True:
@@ -276,7 +280,7 @@ class SlaveSync:
                 self._copyings[table.name] = copying
                 continue
             began = self._clock.monotonic()
-            if len(answer.body) >= LARGE_BODY_BYTES:
+            if is_large(answer):
                 answer = attrs.evolve(answer, said=await self._threads.run(partial(copying.read, answer)))
                 self._check(source)
             with trio.CancelScope(shield=True):  # to its end: what was forgotten by half nobody would forget any more

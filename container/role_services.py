@@ -76,6 +76,7 @@ class RoleServices:
         if not broker.presence.isolated:
             broker.replication.take_nothing_yet()
         broker.replication.healing = partial(heal, broker)
+        broker.slave_sync.before_copying = partial(end_passing, broker)  # a former master's progress is another's now
 
     def services(self) -> Mapping[Service, Run]:
         """Return what runs those services that only the host knows."""

@@ -12,6 +12,7 @@ import zlib
 
 from understudy.broker.replicated.rules import ReplicaTableError
 from understudy.broker.replicated.table import Answer
+from understudy.remoting.bodies import LARGE_BODY_BYTES
 
 PACKED = "packed"
 """Header field: in the question how the body may be packed, in the answer how it is."""
@@ -32,6 +33,11 @@ def packed(body: bytes, asked: str | None) -> tuple[dict[str, str], bytes]:
     if asked != ZLIB or len(body) < PACKED_FROM_BYTES:
         return {}, body
     return {PACKED: ZLIB}, zlib.compress(body, _LEVEL)
+
+
+def is_large(answer: Answer) -> bool:
+    """Return whether a thread is to read *answer*: what is packed may be large whatever it measures here."""
+    return len(answer.body) >= LARGE_BODY_BYTES or PACKED in answer.ext
 
 
 def body_of(answer: Answer) -> bytes:

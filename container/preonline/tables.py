@@ -11,14 +11,13 @@ import attrs
 from understudy.broker.broker import Broker
 from understudy.broker.log_history import LOG_HISTORY, history_of
 from understudy.broker.merge import Limit, unlimited
-from understudy.broker.replicated.packed import PACKED
+from understudy.broker.replicated.packed import is_large
 from understudy.broker.replicated.table import Answer, GivenBackTable, Merged, ProgressTable
 from understudy.broker.storage import config_path
 from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.common_log import common_end
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.report import FILE_NAME, Report, former_of
-from understudy.remoting.bodies import LARGE_BODY_BYTES
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import TableDamagedError, load_table, save_table
 
@@ -93,7 +92,7 @@ async def _asked(broker: Broker, member: Member, table: GivenBackTable) -> Answe
     except RefusedError:
         return None
     answer = Answer(command.ext or {}, command.body)
-    if len(answer.body) < LARGE_BODY_BYTES and PACKED not in answer.ext:  # a small packed one may be large
+    if not is_large(answer):
         return answer
     return attrs.evolve(answer, said=await broker.world.threads.run(partial(table.read, answer)))
 

@@ -17,6 +17,8 @@ from understudy.broker.replicated import packed
 from understudy.broker.replicated.acting_pops import Home, ReplicatedActingPops
 from understudy.broker.replicated.rules import ReplicaTableError
 from understudy.broker.replicated.table import Answer, Source
+from understudy.container.preonline import tables
+from understudy.container.preonline.handshake import Member
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
@@ -97,3 +99,32 @@ def test_a_table_of_any_size_is_read_again() -> None:
     again_read = table()
     again_read.load({**content, "points": content["points"] * 200_001})
     assert len(again_read) == 1
+
+
+def test_a_table_that_would_fill_the_memory_is_refused() -> None:
+    body = zlib.compress(bytes((64 << 20) + 1))
+    assert len(body) < 1 << 20
+    with pytest.raises(ReplicaTableError, match="more than"):
+        packed.body_of(Answer({packed.PACKED: packed.ZLIB}, body))
+
+
+async def test_a_returning_master_reads_what_is_packed_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_thread = list[Any]()
+
+    class Noted(InPlace):
+        async def run(self, function: Any) -> Any:
+            in_thread.append(function)
+            return await super().run(function)
+
+    there = large_table(3)
+    monkeypatch.setattr(packed, "PACKED_FROM_BYTES", 0)
+
+    async def ask(broker: object, member: object, code: int, ext: dict[str, str]) -> Command:
+        return await answered(there, ext)
+
+    monkeypatch.setattr(tables, "ask", ask)
+    broker: Any = SimpleNamespace(
+        tables=SimpleNamespace(given_back=[replicated(table(0))]), world=SimpleNamespace(threads=Noted())
+    )
+    assert await tables.handed_out(broker, Member(1, "there"))
+    assert len(in_thread) == 1

@@ -10,6 +10,8 @@ import pytest
 import trio
 from slave_rig import open_pair, run
 
+from understudy.broker.replicated import acting_pops, packed
+from understudy.broker.replicated.table import Answer
 from understudy.broker.topics import TopicConfig
 from understudy.remoting.bodies import LARGE_BODY_BYTES
 from understudy.runtime.threads import InPlace
@@ -53,3 +55,33 @@ def test_large_answers_are_read_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> 
     run(scenario)
     assert read, "nothing was read in a thread"
     assert all(size < LARGE_BODY_BYTES for size in loads), "a large answer was read on the loop"
+
+
+def test_what_is_packed_is_unpacked_in_a_thread_whatever_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked, in_thread = list[bool](), False
+
+    async def noted(self: InPlace, function: Callable[[], Any]) -> Any:
+        nonlocal in_thread
+        await trio.lowlevel.checkpoint()
+        in_thread = True
+        try:
+            return function()
+        finally:
+            in_thread = False
+
+    body_of = acting_pops.body_of
+
+    def seen(answer: Answer) -> bytes:
+        unpacked.append(in_thread)
+        return body_of(answer)
+
+    monkeypatch.setattr(InPlace, "run", noted)
+    monkeypatch.setattr(acting_pops, "body_of", seen)
+    monkeypatch.setattr(packed, "PACKED_FROM_BYTES", 0)
+
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source):
+            await until(lambda: bool(unpacked), 30)
+
+    run(scenario)
+    assert all(unpacked)
