@@ -25,7 +25,7 @@ import trio
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage, append, copy_of
 from understudy.broker.schedule import due_message
-from understudy.broker.transactions.evidence import was_decided
+from understudy.broker.transactions.evidence import was_decided_in_steps
 from understudy.broker.transactions.half import Half
 from understudy.container.escape.parts import escape_parts
 from understudy.container.escape.recognition import delivered_before_in_steps
@@ -159,7 +159,7 @@ class Putting:
         if record.topic == names.SCHEDULE_TOPIC:
             return (yield from self._delayed(record, in_place=in_place))
         if record.topic == names.HALF_TOPIC:
-            return self._half(record, in_place=in_place)
+            return (yield from self._half(record, in_place=in_place))
         return None if in_place else _copy(record)
 
     def _delayed(self, record: Record, *, in_place: bool) -> Generator[None, None, InnerMessage | None]:
@@ -173,11 +173,13 @@ class Putting:
             return None
         return message if in_place else _copy(record)
 
-    def _half(self, record: Record, *, in_place: bool) -> InnerMessage | None:
+    def _half(self, record: Record, *, in_place: bool) -> Generator[None, None, InnerMessage | None]:
         if in_place and not was_passed(self._passed, HALVES, record.queue_id, record.queue_offset):
             return None
         half = Half.of(record)
-        return None if half is None or was_decided(self._broker.store, half) else _copy(record)
+        if half is None or (yield from was_decided_in_steps(self._broker.store, half)):
+            return None
+        return _copy(record)
 
 
 def _records(store: MessageStore, spans: Spans) -> Iterator[tuple[int, bytes]]:

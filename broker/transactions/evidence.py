@@ -6,11 +6,14 @@ message in its log, and in the logs of its slaves; who takes over finds it by it
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from understudy.broker import delay
 from understudy.broker.timer.request import asks
 from understudy.broker.transactions.half import ESCAPED_FROM, UNIQUE, Half, Identity
 from understudy.format import names
 from understudy.format.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_MASK, Record, decode_records
+from understudy.runtime.pace import run_steps
 from understudy.store.message_store import MessageStore
 from understudy.store.status import Appended
 
@@ -25,16 +28,20 @@ def was_committed(store: MessageStore, half: Half) -> bool:
         store: needs its index (``messageIndexEnable``); without one nothing is found.
         half: any copy.
     """
+    return run_steps(_was_committed(store, half))
+
+
+def _was_committed(store: MessageStore, half: Half) -> Generator[None, None, bool]:
     topics = [half.topic]
     if delay.level_of(half.pairs) > 0:
         topics.append(names.SCHEDULE_TOPIC)
     elif asks(half.pairs):
         topics.append(names.TIMER_TOPIC)
-    return any(
-        record.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_COMMIT
-        for topic in topics
-        for record in _same(store, topic, half.identity)
-    )
+    for topic in topics:
+        found = yield from _same(store, topic, half.identity)
+        if any(record.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_COMMIT for record in found):
+            return True
+    return False
 
 
 def was_given_up(store: MessageStore, half: Half) -> bool:
@@ -42,21 +49,23 @@ def was_given_up(store: MessageStore, half: Half) -> bool:
 
     One that was checked again afterwards has a copy behind what is kept of it, and was decided then.
     """
-    kept, copies = (
-        [record.physical_offset for record in _same(store, topic, half.identity)]
-        for topic in (names.CHECK_TIMES_TOPIC, names.HALF_TOPIC)
-    )
-    return bool(kept) and max(kept) > max(copies, default=0)
+    return run_steps(_was_given_up(store, half))
 
 
-def was_decided(store: MessageStore, half: Half) -> bool:
+def _was_given_up(store: MessageStore, half: Half) -> Generator[None, None, bool]:
+    kept = yield from _last(store, names.CHECK_TIMES_TOPIC, half.identity)
+    return kept is not None and kept > ((yield from _last(store, names.HALF_TOPIC, half.identity)) or 0)
+
+
+def was_decided_in_steps(store: MessageStore, half: Half) -> Generator[None, None, bool]:
     """Return whether the log of *store* shows that *half* was committed, given up, or stands in a later copy.
 
-    Of one that was rolled back it shows nothing; who asks about that is told so again.
+    Of one that was rolled back it shows nothing; who asks about that is told so again. A key may have many messages.
     """
-    copies = [record.physical_offset for record in _same(store, names.HALF_TOPIC, half.identity)]
-    later = max(copies, default=0) > half.record.physical_offset
-    return later or was_committed(store, half) or was_given_up(store, half)
+    last = yield from _last(store, names.HALF_TOPIC, half.identity)
+    if last is not None and last > half.record.physical_offset:
+        return True
+    return (yield from _was_committed(store, half)) or (yield from _was_given_up(store, half))
 
 
 def taken_before(store: MessageStore, identity: Identity, origin: str) -> Appended | None:
@@ -67,17 +76,23 @@ def taken_before(store: MessageStore, identity: Identity, origin: str) -> Append
         identity: of the half message.
         origin: which copy of which group it was made from, see ``ESCAPED_FROM``.
     """
-    for record in _same(store, names.HALF_TOPIC, identity):
+    for record in run_steps(_same(store, names.HALF_TOPIC, identity)):
         if record.properties.get(ESCAPED_FROM) == origin:
             return Appended(record.physical_offset, record.size_bytes, record.queue_offset)
     return None
 
 
-def _same(store: MessageStore, topic: str, identity: Identity | None) -> list[Record]:
+def _last(store: MessageStore, topic: str, identity: Identity | None) -> Generator[None, None, int | None]:
+    """Return where the last copy in *topic* begins in the log; ``None`` when there is none."""
+    found = yield from _same(store, topic, identity)
+    return max((record.physical_offset for record in found), default=None)
+
+
+def _same(store: MessageStore, topic: str, identity: Identity | None) -> Generator[None, None, list[Record]]:
     if identity is None:
         return []
     unique, born_ms = identity
-    found = store.query(topic, unique, _SAME_KEY_MOST, 0, _ANY_TIME_MS)
+    found = yield from store.query_in_steps(topic, unique, _SAME_KEY_MOST, 0, _ANY_TIME_MS)
     records = [record for part in found.records for record in decode_records(part)]
     return [
         record

@@ -29,13 +29,16 @@ class HalfLedger:
     Args:
         done: queue offset before which everything is done.
         op_done: offset in the op queue before which nothing is needed any more.
+        passed: queue offset and place in the log (bytes); a half message before both is done, though the queue ended
+            before it when this began: it was lost, and is back.
 
     Attributes:
         done: see above.
     """
 
-    def __init__(self, done: int, op_done: int) -> None:
+    def __init__(self, done: int, op_done: int, passed: tuple[int, int] = (0, 0)) -> None:
         self.done = done
+        self._passed = passed
         self._op_done = op_done
         self._op_end = op_done
         self._decided: dict[int, int] = {}  # half offset to the op message that says so
@@ -68,6 +71,8 @@ class HalfLedger:
         """Return whether nothing is left to be done about the half message *record*, which is in its place."""
         if self._claims:
             self._see(record.queue_offset, record.physical_offset)
+        if record.queue_offset < self._passed[0] and record.physical_offset < self._passed[1]:
+            self.decide(record.queue_offset)
         return self.is_decided(record.queue_offset)
 
     def newest(self, identity: Identity | None) -> int | None:

@@ -69,7 +69,9 @@ class HalfReader:
         queues, found = {}, Counter[str]()
         for number in range(row.read_queue_nums if row is not None else 1):
             op_done = self._progress(names.HALF_OPERATION_TOPIC, number)
-            ledger = HalfLedger(self._progress(names.HALF_TOPIC, number), op_done)
+            known = self._offsets.query(names.TRANSACTION_GROUP, names.HALF_TOPIC, number)
+            passed = known, self._store.max_physical_offset
+            ledger = HalfLedger(self._progress(names.HALF_TOPIC, number), op_done, passed)
             queues[number] = HalfQueue(number, ledger)
             await self._learn_ops(ledger, number, op_done)
         await self._learn_halves(queues, found)
@@ -164,12 +166,17 @@ class HalfReader:
                 self._offsets.commit(names.TRANSACTION_GROUP, topic, queue.number, offset)
 
     def _progress(self, topic: str, number: int) -> int:
-        """Return the progress in a queue, brought into what it holds."""
+        """Return the progress in a queue, brought into what it holds.
+
+        Beyond its end it was made in messages that are lost: others will get their queue offsets.
+        """
         store = self._store
         low, high = store.min_queue_offset(topic, number), store.max_queue_offset(topic, number)
         known = self._offsets.query(names.TRANSACTION_GROUP, topic, number)
         if known >= 0 and not low <= known <= high:
             log.warning("progress of transactions corrected", topic=topic, was=known, now=min(max(known, low), high))
+        if known > high:
+            self._offsets.commit(names.TRANSACTION_GROUP, topic, number, high)
         return min(max(known, low), high)
 
     async def _learn_ops(self, ledger: HalfLedger, number: int, at: int) -> None:
@@ -239,10 +246,16 @@ def _is_copy(properties: bytes) -> bool:
 
 
 def half_at(store: MessageStore, physical_offset: int, topic: str) -> Half | None:
-    """Return the half message that begins at byte *physical_offset* of the log, if there is one in *topic*."""
+    """Return the half message that begins at byte *physical_offset* of the log, if there is one in *topic*.
+
+    One whose queue offset another one got while it was lost is none any more: what is decided would count for that one.
+    """
     raw = store.read(physical_offset) if physical_offset >= 0 else None
     try:
         half = None if raw is None else Half.of(decode_record(raw))
     except RecordError:
         return None  # to its producer it is no message either way
-    return half if half is not None and half.record.topic == topic else None
+    if half is None or half.record.topic != topic:
+        return None
+    place = topic, half.record.queue_id, half.offset
+    return half if store.is_in_place(*place, physical_offset) else None

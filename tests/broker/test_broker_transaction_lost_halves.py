@@ -7,6 +7,7 @@ from transaction_rig import COMMIT, FOLDER, HALF, OPS, open_producer
 from trio.testing import MockClock
 
 from understudy.broker.transactions.ledger import HalfLedger
+from understudy.format import names
 from understudy.format.record import Record
 from understudy.testkit.sim.disk import SimDisk
 
@@ -49,8 +50,33 @@ async def test_a_half_message_that_gets_the_place_of_a_lost_one_is_not_decided(
         assert [each.queue_offset for each in producer.rig.stored(HALF)][:2] == [0, 1]
 
 
+async def test_progress_beyond_the_end_of_the_half_queue_passes_no_new_half_message(
+    disk: SimDisk, autojump_clock: MockClock
+) -> None:
+    # Given a queue that is done, and loses its last message while the broker is stopped
+    async with open_producer(disk) as producer:
+        half = producer.prepare("lost", body=b"H" * 900)
+        assert producer.decide(half, COMMIT).code == 0
+        await trio.sleep(60)
+        assert producer.rig.broker.offsets.query(names.TRANSACTION_GROUP, HALF, 0) == 1
+    lose(disk, half)
+    async with open_producer(disk) as producer:
+        # When another one gets its queue offset, then its commit is carried out
+        new = producer.prepare("new")
+        assert new.queue_offset == half.queue_offset
+        await trio.sleep(15)
+        assert producer.decide(new, COMMIT).code == 0
+        assert producer.delivered() == ["lost", "new"]
+
+
 def half_at(offset: int, position: int) -> Record:
     return Record(topic=HALF, queue_id=0, queue_offset=offset, physical_offset=position, body=b"", properties_text="")
+
+
+def test_what_was_passed_and_comes_back_into_its_place_is_done() -> None:
+    ledger = HalfLedger(3, 0, (5, 1000))
+    found = {each: ledger.has_decided(half_at(*each)) for each in ((3, 900), (4, 1000), (5, 900))}
+    assert found == {(3, 900): True, (4, 1000): False, (5, 900): False}
 
 
 def test_an_op_message_speaks_of_what_lies_before_it() -> None:
