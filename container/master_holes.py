@@ -16,6 +16,7 @@ The reference cuts its log in recovery, and with it what slaves have of it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -52,6 +53,8 @@ LEAST_SECONDS = 10.0
 LEAST_BYTES_PER_SECOND = 256 << 10
 """Who gives more slowly keeps a look open no longer than one of this rate would, and those few seconds; then others
 are asked. What follows a hole is read twice: to be compared, and to be written."""
+DOUBLED_MOST = 5
+"""Who had too little time has twice as much the next time, so often: it may be alone in having what is missing."""
 PATIENCE_SECONDS = 5.0
 """How long slaves that do not answer keep others from getting the log as it is, and clients from sending."""
 
@@ -137,6 +140,7 @@ class MasterHoles:
         self._clock = broker.world.clock
         self._told: dict[Member, str] = {}
         self._fruitless: dict[Member, Fruitless] = {}
+        self._slow = Counter[Member]()
         self._withheld = True
         self._began = -math.inf
 
@@ -217,7 +221,7 @@ class MasterHoles:
         answered, hole, end = True, self._broker.store.hole, self._broker.store.max_physical_offset
         if hole is None:
             return True
-        until = self._until(end - hole, left)
+        until = self._until(member, end - hole, left)
         if until is None:
             why_not = "so much follows that no message could be taken for long: it is asked at the next start, or never"
         else:
@@ -225,6 +229,8 @@ class MasterHoles:
                 why_not = await fill(self._broker, member, hole, end, until)
             except (RemotingError, RefusedError, MismatchError, ValueError, OSError) as error:
                 why_not, answered = str(error), not isinstance(error, RemotingError)
+        if why_not and until is not None and self._clock.monotonic() >= until:
+            self._slow[member] += 1
         self._note(member, hole, fruitless=answered and bool(why_not))
         if not why_not:
             log.warning("the log has everything again", missing_from=hole, end=end, slave=member)
@@ -240,7 +246,7 @@ class MasterHoles:
         except OSError as error:
             log.error("progress in messages that came back is not on the disk yet", why=error)
 
-    def _until(self, follow: int, left: int) -> float | None:
+    def _until(self, member: Member, follow: int, left: int) -> float | None:
         """Return until when (monotonic seconds) to ask for a hole that so many bytes *follow*; ``None``: not now.
 
         No message is taken while what follows is entered again. Of much that is done only as long as none is taken yet.
@@ -248,7 +254,8 @@ class MasterHoles:
         now, ends = self._clock.monotonic(), self._began + PATIENCE_SECONDS
         first = self._broker.replication.takes_nothing_yet and now < ends
         if follow <= MENDED_AT_ONCE_BYTES:
-            until = now + LEAST_SECONDS + 2 * follow / LEAST_BYTES_PER_SECOND
+            seconds = LEAST_SECONDS + 2 * follow / LEAST_BYTES_PER_SECOND
+            until = now + seconds * 2 ** min(self._slow[member], DOUBLED_MOST)
             return min(until, now + (ends - now) / left) if first and left > 1 else until
         return ends if first and follow <= MOST_BYTES else None
 
