@@ -255,7 +255,7 @@ class MasterHoles:
         first = self._broker.replication.takes_nothing_yet and now < ends
         if follow <= MENDED_AT_ONCE_BYTES:
             seconds = LEAST_SECONDS + 2 * follow / LEAST_BYTES_PER_SECOND
-            until = now + seconds * 2 ** min(self._slow[member], DOUBLED_MOST)
+            until = now + seconds * (1 << min(self._slow[member], DOUBLED_MOST))
             return min(until, now + (ends - now) / left) if first and left > 1 else until
         return ends if first and follow <= MOST_BYTES else None
 
