@@ -52,7 +52,13 @@ def begun(passed: Passed, now: Positions) -> Passed:
 
 
 def was_passed(passed: Passed, kind: int, queue: int, offset: int) -> bool:
-    """Return whether *passed*, which has :func:`ended`, holds this queue offset."""
+    """Return whether this queue offset was passed.
+
+    Args:
+        passed: what was, which has :func:`ended`.
+        kind, queue: of the queue.
+        offset: of a message in it.
+    """
     return any((kind, queue) == each[:2] and each[2] <= offset < each[3] for each in passed)
 
 
