@@ -24,8 +24,8 @@ def slow_down(monkeypatch: pytest.MonkeyPatch, pair: Pair, hosts: Sequence[str])
     read = holes.read_log
     slow = tuple(pair.cluster.address(host) + ":" for host in hosts)
 
-    async def slowly(broker: Broker, member: Member, offset: int) -> Any:
-        part, end, told = await read(broker, member, offset)
+    async def slowly(broker: Broker, member: Member, offset: int, **named: Any) -> Any:
+        part, end, told = await read(broker, member, offset, **named)
         if member.address.startswith(slow):
             await trio.sleep(2)
             part = part[:100]
