@@ -193,6 +193,8 @@ class MasterHoles:
     def _wait(self, pause: float) -> float:
         """Return for how many seconds nobody is asked, *pause* at most."""
         hole, now = self._broker.store.hole, self._clock.monotonic()
+        if hole is None:
+            return pause  # nobody is to be asked any more, and what came back and was refused is tried again
         dues = [each.due if each.hole == hole else now for each in self._fruitless.values()]
         return max(min([now + pause, *dues]) - now, 0)
 

@@ -153,8 +153,8 @@ class Holes:
             kind = line.rstrip("0123456789 ")
             numbers = line[len(kind) :].split()
             if len(numbers) != _NUMBERS.get(kind):
-                log.warning("the note of the log's holes is not readable and is left out of account", path=self._path)
-                return
+                log.warning("a line of the note of the log's holes is left out", path=self._path, line=line)
+                continue
             found[kind].append(list(map(int, numbers)))
         self.noted = first_holes((each for (each,) in found[_HOLE]), self._file_bytes)
         low = self._min_offset()

@@ -236,6 +236,9 @@ class Repair:
         self._integrity.forget_from(self.start)
         if self._is_lost(self.start):  # damage at the end of a file is an unused end, which no walk takes for a hole
             holes.append(self.start)
+        if self._is_copy:
+            for each in holes:
+                core.holes.copy(each)  # damage as well: the master was perhaps writing there
         self._missing = [] if self._is_copy else holes
 
     @property
@@ -313,7 +316,7 @@ class Repair:
     async def _end_span(self, end: int) -> None:
         """Close a span that bytes came for up to *end* only: behind the last whole record of them it stays void."""
         for first, after in self._spans:
-            if not first < end < after:
+            if not first < end < after or not self._begins(first):
                 continue
             whole = first
             while (size := self._record_bytes(first, whole)) and whole + size <= end:

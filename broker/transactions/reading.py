@@ -171,7 +171,7 @@ class HalfReader:
         Beyond its end it was made in messages that are lost: others will get their queue offsets.
         """
         store = self._store
-        low, high = store.min_queue_offset(topic, number), store.max_queue_offset(topic, number)
+        low, high = store.min_queue_offset(topic, number), store.written_queue_offset(topic, number)
         known = self._offsets.query(names.TRANSACTION_GROUP, topic, number)
         if known >= 0 and not low <= known <= high:
             log.warning("progress of transactions corrected", topic=topic, was=known, now=min(max(known, low), high))
@@ -219,7 +219,8 @@ class HalfReader:
                 break  # in the same turn as the end of the queues was seen: no send was overlooked
             await trio.lowlevel.checkpoint()
         for number, queue in queues.items():
-            queue.inherited = at[number]
+            # What not all replicas had yet is shown later, and was stored in a former life as well.
+            queue.inherited = max(at[number], self._store.written_queue_offset(names.HALF_TOPIC, number))
             queue.ledger.believe(at[number])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from test_container_master_holes import FILE_BYTES, TOPIC, content, lose_for_all
 from understudy.broker.broker import Broker
 from understudy.broker.history_keeper import HistoryKeeper
 from understudy.container import master_holes
+from understudy.container.master_holes import Fruitless, MasterHoles
 from understudy.container.preonline import holes
 from understudy.container.preonline.handshake import Member
 from understudy.mqclient.message import Message
@@ -370,3 +372,13 @@ def test_a_disk_that_refuses_what_is_known_of_them_ends_nothing(
 
     run(scenario)
     assert "service failed" not in caplog.text
+
+
+def test_what_is_refused_is_tried_again_and_not_without_a_pause() -> None:
+    broker: Any = SimpleNamespace(
+        store=SimpleNamespace(hole=None), world=SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: 100.0))
+    )
+    asked = MasterHoles(broker)
+    # given a slave that could not fill a hole that another one has filled since
+    asked._fruitless[Member(1, "10.0.0.3:10911")] = Fruitless(hole=500, asked_at=90.0, pause=5.0, due=95.0)
+    assert asked._wait(600.0) == 600.0

@@ -85,3 +85,17 @@ async def test_what_was_passed_is_known_as_long_as_something_is_missing_or_waits
     await holes.placed(holes.entered)
     assert (opened().passed, opened().putting) == ((), None)
     assert not disk.exists(NOTE)
+
+
+async def test_a_line_that_means_nothing_does_not_take_the_others_with_it(autojump_clock: object) -> None:
+    disk = SimDisk(random.Random(1))
+    disk.make_folder("/store")
+    holes = Holes(disk, "/store", 100, lambda: 0)
+    holes.keep([10])
+    await holes.note_back([(10, 40)])
+    path = "/store/recovery.hole"
+    # given a line of another version, and a damaged one
+    disk.damage(path, lambda data: b"of a later version 5 6\n" + data.replace(b"\n", b"\nback 1x\n", 1))
+    holes = Holes(disk, "/store", 100, lambda: 0)
+    holes.load()
+    assert (holes.first, holes.again, holes.back) == (10, 10, ((10, 40),))

@@ -99,3 +99,37 @@ async def test_what_its_master_lacks_as_well_is_no_hole_of_a_slave(autojump_cloc
         # then it has the same, and knows that its master may get the other message back
         assert (None, starts[2], theirs) == (store.hole, store.stand_in, content(store))
         assert len(readable(store)) == 5
+
+
+async def test_a_slave_knows_what_its_master_was_writing_when_it_copied_that(autojump_clock: object) -> None:
+    # given a slave that copied what stands in for two messages
+    world = simulated_world()
+    async with running_store(world) as store:
+        starts = [put(store, "Orders", b"%d" % number * 600).physical_offset for number in range(7)]
+        whole = content(store)
+    disk = disk_of(world)
+    for lost in (starts[1], starts[4]):
+        disk.damage(
+            "/store/commitlog/00000000000000000000",
+            lambda data, at=lost + 100: data[:at] + bytes(450) + data[at + 450 :],
+        )
+    disk.remove("/store/recovery.mark")
+    async with running_store(world) as store:
+        void = content(store)
+    disk.remove("/store/recovery.hole")
+    disk.remove("/store/recovery.mark")
+    async with running_store(world) as store:
+        assert (store.hole, store.stand_in) == (None, starts[1])
+        # when it takes what its master has, which is in the middle of writing the second one
+        theirs = bytearray(whole)
+        theirs[starts[4] : starts[4] + 128] = void[starts[4] : starts[4] + 128]
+        theirs[starts[4] + 500 : starts[5]] = void[starts[4] + 500 : starts[5]]
+        repair = store.repair(starts[1], copy=True)
+        await repair.write(starts[1], theirs[starts[1] :])
+        await repair.finish(len(theirs))
+        # then it looks there again
+        assert (store.hole, store.stand_in) == (None, starts[4])
+        repair = store.repair(starts[4], copy=True)
+        await repair.write(starts[4], whole[starts[4] :])
+        await repair.finish(len(whole))
+        assert (store.hole, store.stand_in, content(store)) == (None, None, whole)
