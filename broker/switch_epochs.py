@@ -16,6 +16,22 @@ def first_byte(store: MessageStore) -> int:
     return max(store.min_physical_offset, 0)
 
 
+def hide_unconfirmed(store: MessageStore, led_from: int) -> None:
+    """Hide what members of the set may lack: what is not noted as confirmed since this log was first led.
+
+    The note is some seconds old after a crash. What is hidden too much is shown once a master says that it is
+    confirmed, or when this broker leads and its set has it.
+
+    Args:
+        store: the log.
+        led_from: where its first epoch begins, in bytes.
+    """
+    limit = max(store.confirmed_before, led_from)
+    hidden = store.hide_after(limit)
+    if hidden:
+        log.info("messages are hidden until it is known that they are confirmed", count=hidden, after=limit)
+
+
 async def prepare_to_lead(store: MessageStore) -> None:
     """Have the log end with a whole record, all of it durable, and what it lacks noted. Raises ``OSError``."""
     await store.finish_truncation()

@@ -19,7 +19,14 @@ from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
 from understudy.broker.role import Role
 from understudy.broker.storage import BrokerStartError
-from understudy.broker.switch_epochs import begin_epoch, cut_at_hole, first_byte, flush_all, prepare_to_lead
+from understudy.broker.switch_epochs import (
+    begin_epoch,
+    cut_at_hole,
+    first_byte,
+    flush_all,
+    hide_unconfirmed,
+    prepare_to_lead,
+)
 from understudy.broker.switch_question import SetQuestion
 from understudy.broker.switch_settings import KeyedSwitchSettings
 from understudy.ha.following import MasterFollower
@@ -48,6 +55,7 @@ class SwitchReplication(Replication):
         sync_state_wanted: called with the set that the controller should be asked for; must not wait.
         commanded: address of the master that the controllers named, ``None`` before they have: nobody else is followed,
             whatever name servers show.
+        log_is_short: the log, as it was opened, lacked bytes that it is known to have had.
         registered: says of an IP address whether a replica that the controllers know is there.
     """
 
@@ -64,6 +72,7 @@ class SwitchReplication(Replication):
         self._former_epoch = NO_EPOCH  # of the log as it was opened: in it, this broker may have led in a former life
         self.own_id = 0
         self.commanded: str | None = None
+        self.log_is_short = False
         self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
         self.registered: Callable[[str], bool] = lambda host: False
 
@@ -72,6 +81,7 @@ class SwitchReplication(Replication):
     def open(self, store: MessageStore) -> None:
         """Take *store* and read the epochs beside it. Raises ``BrokerStartError``: they cannot be read."""
         super().open(store)
+        self.log_is_short = store.max_physical_offset < store.confirmed_before
         keys = self._options.store
         path = keys.store_path_epoch_file or os.path.join(keys.store_path_root_dir, FILE_NAME)
         self._history = EpochFile(self._world.disk, path)
@@ -82,18 +92,7 @@ class SwitchReplication(Replication):
         self._former_epoch = self._history.epochs.last_epoch  # though the bytes of it may be lost
         history = self._history.epochs = self._history.epochs.within(store.max_physical_offset)
         if self._switch.all_must_ack and (history or self._history.lost):
-            self._hide_unconfirmed(store, history.entries[0].start if history else 0)
-
-    def _hide_unconfirmed(self, store: MessageStore, led_from: int) -> None:
-        """Hide what members of the set may lack: what is not noted as confirmed since this log was first led.
-
-        The note is some seconds old after a crash. What is hidden too much is shown once a master says that it is
-        confirmed, or when this broker leads and its set has it.
-        """
-        limit = max(store.confirmed_before, led_from)
-        hidden = store.hide_after(limit)
-        if hidden:
-            log.info("messages are hidden until it is known that they are confirmed", count=hidden, after=limit)
+            hide_unconfirmed(store, history.entries[0].start if history else 0)
 
     async def prepare(self, role: Role) -> None:
         """Begin an epoch for a master: whole records only, all of them durable, and the epoch noted.

@@ -2,10 +2,12 @@
 
 It is a random text in the file ``storeIncarnation``, drawn anew when something of the store may be gone: what only
 memory had, when its host was started anew (with ``SYNC_FLUSH`` nothing counts that only memory has); the page cache,
-after a flush has failed; the store itself, when it was moved away. A process that is killed loses nothing, and neither
-does one that is cut off. Controllers may elect who was away when they elected somebody, as long as it is the same.
+after a flush has failed; the store itself, when it was moved away; its log, when that is shorter than what the store
+notes as confirmed (it may be on a disk of its own, which is not there). A process that is killed loses nothing, and
+neither does one that is cut off. Controllers may elect who was away when they elected somebody, as long as it is the
+same.
 
-It does not tell that a copy was put back that was made since the host was started.
+It does not tell that a copy was put back that was made since the host was started; with ``SYNC_FLUSH``, any copy.
 """
 
 from __future__ import annotations
@@ -47,19 +49,19 @@ class StoreIncarnation:
         self._failed = False
         self.value = ""
 
-    async def settle(self) -> None:
-        """Find out which one it is, or begin a new one."""
+    async def settle(self, *, anew: bool = False) -> None:
+        """Find out which one it is, or begin a new one. *anew*: something of the store is known to be gone."""
         try:
-            self.value = await self._disk.in_thread(self._read_or_begin)
+            self.value = await self._disk.in_thread(lambda: self._read_or_begin(anew))
         except OSError as error:
             log.warning("the incarnation of the store cannot be noted", file=self._path, why=error)
 
-    def _read_or_begin(self) -> str:
+    def _read_or_begin(self, anew: bool) -> str:
         try:
             value, _, holds = self._disk.read(self._path).decode("ascii", "replace").partition(" ")
         except FileNotFoundError:
             value = holds = ""
-        if value and holds == self._holds:
+        if value and holds == self._holds and not anew:
             return value
         value = f"{self._source.getrandbits(_BITS):012x}"
         make_folder_durably(self._disk, os.path.dirname(self._path))

@@ -17,12 +17,14 @@ class LedReplication(Protocol):
         commanded: address of the master that the controllers named; set before each role.
         sync_state_wanted: called with the set that the controllers should be asked for; what is called must not wait.
         registered: says of an IP address whether a replica that the controllers know is there.
+        log_is_short: the log, as it was opened, lacked bytes that it is known to have had.
     """
 
     own_id: int
     commanded: str | None
     sync_state_wanted: list[Callable[[frozenset[int]], None]]
     registered: Callable[[str], bool]
+    log_is_short: bool
 
     def last_epoch(self) -> int:
         """Return the newest epoch of the log; -1 without any."""

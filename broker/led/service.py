@@ -154,7 +154,7 @@ class Led:
             self._tell(Doubted())
 
     async def _run(self) -> None:
-        await self._incarnation.settle()
+        await self._incarnation.settle(anew=self._replication.log_is_short)
         await self.servers.refresh()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.servers.run)

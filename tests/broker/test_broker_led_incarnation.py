@@ -67,6 +67,14 @@ async def test_a_store_that_was_moved_away_is_another_one(disk: SimDisk) -> None
     assert await settled(disk) != before
 
 
+async def test_a_log_that_is_known_to_lack_something_is_another_one(disk: SimDisk) -> None:
+    before = await settled(disk, durable=True)
+    made = make(disk, durable=True)
+    await made.settle(anew=True)
+    assert made.value not in ("", before)
+    assert await settled(disk, durable=True) == made.value
+
+
 async def test_after_a_failed_flush_nothing_is_promised_and_the_next_process_has_another(disk: SimDisk) -> None:
     made = make(disk)
     await made.settle()

@@ -18,6 +18,8 @@ TIMEOUT_SECONDS = 2.0
 """After this silence the controllers miss a broker."""
 HANGS_SECONDS = 1000.0
 SLOW_SECONDS = 5.0
+NOTED_SECONDS = 25.0
+"""By then what is confirmed is noted beside the log."""
 IN_OFFICE_SECONDS = 10.0
 """By then there is a master: one who is elected and hangs is given up after :data:`TIMEOUT_SECONDS`."""
 
@@ -172,5 +174,25 @@ def test_a_lone_master_that_comes_back_when_nobody_is_heard_leads_again(flush: s
             await until(lambda: group.master() == master, 3.0)
             assert known(group)[1] > before  # what it lost and what it writes now are not of one epoch
             await holds_all(group, master)
+
+    run_seed(scenario, 1)
+
+
+def test_who_comes_back_without_its_log_waits_for_those_who_have_theirs() -> None:
+    async def scenario(source: random.Random) -> None:
+        keys = {**ALL, "flushDiskType": "SYNC_FLUSH", "storePathCommitLog": "/log/commitlog"}
+        async with led_group(source, keys) as group:
+            await send_all(group, await settled(group))
+            await trio.sleep(NOTED_SECONDS)
+            for name in BROKERS:
+                await group.kill(name)
+            # given the disk of its log is not there, that of its other files is
+            group.cluster.host("b2").disk.remove_tree("/log/commitlog")
+            await group.start_broker("b2")
+            await trio.sleep(2 * TIMEOUT_SECONDS)
+            assert group.master() is None
+            for name in ("b1", "b3"):
+                await group.start_broker(name)
+            await holds_all(group, "b1", "b3")
 
     run_seed(scenario, 1)
