@@ -57,14 +57,16 @@ def _next_step(group: Group, live: dict[int, Live], chosen: int | None, unclean_
     if not group.replicas or group.master_epoch == 0:
         # nothing was acknowledged to anybody yet, so nothing can be lacking
         return "start a broker of this group; the first one to ask becomes master"
-    if group.master_id is not None and group.master_id in live:
-        others = [broker_id for broker_id in group.sync_state_set if broker_id != group.master_id and broker_id in live]
+    electable = group.electable(live)
+    if group.master_id in electable and group.master_id in live:
+        in_set = set(group.sync_state_set) - {group.master_id}
+        others = [broker_id for broker_id in electable if broker_id in in_set and broker_id in live]
         if others:
             return f"nothing is wrong; to move the role safely: mqadmin electMaster -bn {name} -b {others[0]}"
         return "nothing is wrong, but nobody could follow: wait until another replica is in the sync state set"
     if chosen is not None:
         return f"wait: the controller is about to make broker {chosen} master"
-    members = [broker_id for broker_id in group.electable(live) if broker_id in group.replicas]
+    members = [broker_id for broker_id in electable if broker_id in group.replicas]
     if members:
         places = ", ".join(f"{broker_id} ({group.replicas[broker_id].address})" for broker_id in members)
         step = f"start broker {' or '.join(map(str, members))}: only {places} surely holds every acknowledged message"

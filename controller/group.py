@@ -2,7 +2,8 @@
 
 A broker that was *in step*, in the set of the last master that has confirmed that it leads, had all that was
 acknowledged. It has it still when it comes back, unless its memory is lost. The *incarnation* of its store tells: it is
-another one whenever something of the store may be gone (:mod:`understudy.broker.led.incarnation`).
+another one whenever something of the store may be gone (:mod:`understudy.broker.led.incarnation`). It is noted with each
+change of the set, for the set of a master that leads as well: all of them may lose their power at once.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ class Group(Struct, array_like=True):
         return self.former_set or self.sync_state_set
 
     def lost(self, live: Mapping[int, Live]) -> Collection[int]:
-        """Return who of the former set lives, and may have lost its memory since it was in step.
+        """Return who of those in step lives, and may have lost its memory since.
 
         When that is all of them, there is nobody to wait for: none counts as one of these.
 
         Args:
             live: facts of the living.
         """
-        noted = self.incarnations
-        lost = [one for one in self.former_set if one in live and noted.get(one, "") not in ("", live[one].incarnation)]
-        return () if len(lost) == len(self.former_set) else lost
+        noted, in_step = self.incarnations, self.in_step
+        lost = [one for one in in_step if one in live and noted.get(one, "") not in ("", live[one].incarnation)]
+        return () if len(lost) == len(in_step) else lost
 
     def electable(self, live: Mapping[int, Live]) -> list[int]:
         """Return who may be elected, dead or alive. *live*: facts of the living."""

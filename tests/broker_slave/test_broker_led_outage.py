@@ -20,6 +20,7 @@ HANGS_SECONDS = 1000.0
 SLOW_SECONDS = 5.0
 NOTED_SECONDS = 25.0
 """By then what is confirmed is noted beside the log."""
+FLUSHED_SECONDS = 20.0
 IN_OFFICE_SECONDS = 10.0
 """By then there is a master: one who is elected and hangs is given up after :data:`TIMEOUT_SECONDS`."""
 
@@ -194,5 +195,29 @@ def test_who_comes_back_without_its_log_waits_for_those_who_have_theirs() -> Non
             for name in ("b1", "b3"):
                 await group.start_broker(name)
             await holds_all(group, "b1", "b3")
+
+    run_seed(scenario, 1)
+
+
+def test_after_a_loss_of_all_power_the_longest_log_leads_though_the_master_had_confirmed() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            master = await settled(group)
+            first, last = (name for name in BROKERS if name != master)
+            # given what is sent reaches the disk of one slave only
+            for name in (master, first):
+                group.cluster.host(name).disk.sync_seconds = 2 * FLUSHED_SECONDS
+            await send_all(group, master)
+            store = group.brokers[last].store
+            await until(lambda: store.flushed_offset == store.max_physical_offset, FLUSHED_SECONDS)
+            for name in BROKERS:
+                await group.kill(name, power=True)
+                group.cluster.host(name).disk.sync_seconds = 0.0
+            await group.start_broker(first)
+            await trio.sleep(2 * TIMEOUT_SECONDS)
+            assert group.master() is None
+            for name in (master, last):
+                await group.start_broker(name)
+            await holds_all(group, last)
 
     run_seed(scenario, 1)

@@ -103,8 +103,19 @@ def test_a_master_that_lost_its_memory_before_it_confirmed_is_replaced(three: Me
     assert lose(three, live).master_id == 3
 
 
-def test_what_the_chosen_one_has_is_what_counts_from_then_on(three: Metadata) -> None:
-    # given one of the set that was started anew, and that its master has kept in it
+def test_of_the_set_of_a_master_that_has_confirmed_those_wait_that_came_back_with_another_store(
+    three: Metadata,
+) -> None:
+    back = {1: lives("new", 100), 2: lives("newer", 50)}
+    assert three.needs_election("a", back, lambda _: True, unclean_allowed=False)
+    assert lose(three, {2: back[2]}).code == NOBODY
+    assert lose(three, back).code == NOBODY
+    assert lose(three, {**back, 3: lives("newest", 200)}).master_id == 3
+
+
+def test_what_the_chosen_one_has_is_what_counts_from_then_on() -> None:
+    # given one of the set that did not say what it had, when it came to be in it
+    three = make_three({1: "one", 3: "three"})
     assert lose(three, {2: lives("again", 200), 3: lives("three")}).master_id == 2
     assert three.groups["a"].incarnations == {1: "one", 2: "again", 3: "three"}
     assert not three.needs_election("a", {2: lives("again")}, lambda _: True, unclean_allowed=False)
