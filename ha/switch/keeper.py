@@ -245,6 +245,9 @@ class SyncStateKeeper:
     def greeted(self, conversation: SwitchConversation, handshake: SlaveHandshake) -> MasterHandshake:
         """Take the first frame of a slave; its former connections count no more.
 
+        It may have another life than the one that a former connection still seems to serve, and have lost something
+        between them: it leaves the set, and comes back with its reports.
+
         Raises:
             WireError: it is not served.
         """
@@ -252,8 +255,11 @@ class SyncStateKeeper:
             raise WireError("this broker does not know whether it is still the master; the slave is to ask again")
         if handshake.broker_id == self.state.own_id:
             raise WireError(f"the slave has broker id {handshake.broker_id}, which is this master's own")
+        former = self._newest.get(handshake.broker_id, conversation)
         self._newest[handshake.broker_id] = conversation
         self._followers[handshake.broker_id] = Follower(learner=handshake.learner)
+        if former is not conversation:
+            self._leave(handshake.broker_id)
         end = self._store.max_physical_offset
         return MasterHandshake(end, self.history.epochs.within(end))
 
@@ -283,10 +289,13 @@ class SyncStateKeeper:
     def ended(self, conversation: SwitchConversation, broker_id: int) -> None:
         """Take note that a slave is gone: it leaves the set at once."""
         if self._newest.get(broker_id) is conversation:
-            if broker_id in self.state.everybody:
-                self._left_at = self._clock.monotonic()
             del self._newest[broker_id], self._followers[broker_id]
-            self._ask(self.state.latest - {broker_id})
+            self._leave(broker_id)
+
+    def _leave(self, broker_id: int) -> None:
+        if broker_id in self.state.everybody:
+            self._left_at = self._clock.monotonic()
+        self._ask(self.state.latest - {broker_id})
 
     def _ask(self, members: frozenset[int]) -> None:
         if members == self.state.latest:

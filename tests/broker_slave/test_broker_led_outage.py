@@ -13,6 +13,8 @@ from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
 ALL = {"allAckInSyncStateSet": "true", "inSyncReplicas": "2", "haSendHeartbeatInterval": "200"}
+QUIET = {**ALL, "haSendHeartbeatInterval": "5000"}
+"""Nothing is said on a connection that would show that it is dead."""
 SENT = [b"%d" % number for number in range(20)]
 TIMEOUT_SECONDS = 2.0
 """After this silence the controllers miss a broker."""
@@ -219,5 +221,49 @@ def test_after_a_loss_of_all_power_the_longest_log_leads_though_the_master_had_c
             for name in (master, last):
                 await group.start_broker(name)
             await holds_all(group, last)
+
+    run_seed(scenario, 1)
+
+
+def set_epoch(group: LedGroup) -> int:
+    """Return how often the set has changed."""
+    facts = group.facts()
+    assert facts is not None
+    return facts.set_epoch
+
+
+def incarnations(group: LedGroup, broker_id: int) -> tuple[str | None, str]:
+    """Return that of a broker as it is noted with the set, and as it says it now."""
+    facts, leader = group.facts(), next(each for each in group.controllers.values() if each.member.leads())
+    heard = leader.liveness.record("g", broker_id)
+    assert facts is not None
+    assert heard is not None
+    return facts.incarnations.get(broker_id), heard.facts.incarnation
+
+
+def test_a_slave_whose_host_is_back_before_its_master_misses_it_comes_into_the_set_anew() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, QUIET) as group:
+            master = await settled(group)
+            slave, other = (name for name in BROKERS if name != master)
+            before, epoch = known(group), set_epoch(group)
+            own_id = before[2][group.members().index(slave)]
+            group.cluster.host(slave).disk.sync_seconds = HANGS_SECONDS
+            await send_all(group, master)
+            # given the connections of its former life still seem to stand
+            await group.kill(slave, power=True)
+            group.cluster.host(slave).disk.sync_seconds = 0.0
+            await trio.sleep(0.3)
+            await group.start_broker(slave)
+            assert known(group) == before
+            # when it copies what it has lost
+            await until(lambda: set_epoch(group) > epoch and slave in group.members(), IN_OFFICE_SECONDS)
+            noted, told = incarnations(group, own_id)
+            assert noted == told
+            assert await group.send(master, b"more") == 0
+            # then it may lead
+            await group.kill(other)
+            await group.kill(master)
+            await holds_all(group, slave)
 
     run_seed(scenario, 1)
