@@ -172,9 +172,12 @@ class Failover:
             cause: for logs and records.
 
         Raises:
-            CommandError: as of :meth:`understudy.controller.replication.ReplicatedMetadata.run`.
+            CommandError: as of :meth:`understudy.controller.replication.ReplicatedMetadata.run`; or the first master of
+                the group is to be elected, and *broker_id*, which asks for it, was not heard: it is to ask again.
         """
         started = self._clock.monotonic()
+        if not designate:
+            self._check_heard(broker_name, broker_id)
         live = self.candidates(broker_name)
         command = ElectMaster(broker_name, broker_id, designate, live, self.config.enable_elect_unclean_master)
         outcome = await self._replicated.run(command)
@@ -185,6 +188,15 @@ class Failover:
         if outcome.code == 0:
             self.publish(broker_name)
         return outcome
+
+    def _check_heard(self, broker_name: str, broker_id: int | None) -> None:
+        """Refuse the first election at the word of a broker of whose log nothing is known: its epochs may be above 1."""
+        group = self._metadata.groups.get(broker_name)
+        if group is None or group.master_epoch or broker_id not in group.replicas:
+            return
+        if broker_id not in self.living(broker_name):
+            remark = f"Failed to elect a new master: no heartbeat of broker {broker_id} was heard yet, ask again"
+            raise CommandError(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
 
     def publish(self, broker_name: str) -> None:
         """Tell every living broker of a group who is master, if the settings say so."""

@@ -37,6 +37,17 @@ async def elect(desk: Desk, broker_id: int, *, designate: bool = False) -> Comma
     return await desk.ask(RequestCode.CONTROLLER_ELECT_MASTER, {**fields, "designateElect": str(designate).lower()})
 
 
+async def test_the_first_master_of_a_group_is_one_of_whose_log_something_is_known(autojump_clock: MockClock) -> None:
+    desk = Desk()
+    desk.metadata.apply(1, 0, 4, encode(ApplyBrokerId("C", "a", 1, "10.0.0.1:10911;1")))
+    answer = await elect(desk, 1)
+    assert (answer.code, group_of(desk).master_id) == (ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, None)
+    assert "no heartbeat of broker 1 was heard yet, ask again" in (answer.remark or "")
+    desk.alive("a", [1])
+    assert (await elect(desk, 1)).code == 0
+    assert group_of(desk).master_id == 1
+
+
 @pytest.mark.parametrize("asks", [2, -1], ids=["a slave", "nobody in particular"])
 async def test_a_question_replaces_no_master_that_may_live(asks: int, autojump_clock: MockClock) -> None:
     desk = desk_with_master(1, 2, 3)
