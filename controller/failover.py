@@ -190,7 +190,7 @@ class Failover:
         return outcome
 
     def _check_heard(self, broker_name: str, broker_id: int | None) -> None:
-        """Refuse the first election at the word of a broker of whose log nothing is known: its epochs may be above 1."""
+        """Refuse the first election at the word of a broker whose log is not known: its epochs may be above 1."""
         group = self._metadata.groups.get(broker_name)
         if group is None or group.master_epoch or broker_id not in group.replicas:
             return

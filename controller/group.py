@@ -2,8 +2,8 @@
 
 A broker that was *in step*, in the set of the last master that has confirmed that it leads, had all that was
 acknowledged. It has it still when it comes back, unless its memory is lost. The *incarnation* of its store tells: it is
-another one whenever something of the store may be gone (:mod:`understudy.broker.led.incarnation`). It is noted with each
-change of the set, for the set of a master that leads as well: all of them may lose their power at once.
+another one whenever something of the store may be gone (:mod:`understudy.broker.led.incarnation`). It is noted with
+each change of the set, for the set of a master that leads as well: all of them may lose their power at once.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 log = get_logger("broker.led")
 
+SHORTEST_PAUSE_MS = 50
+
 
 class Heartbeats:
     """The heartbeats of one broker.
@@ -55,6 +57,11 @@ class Heartbeats:
         self._failed_epoch = -1
         self._in_the_way = ""
 
+    @property
+    def pause_ms(self) -> int:
+        """How often they are sent, whatever the settings say."""
+        return max(self._broker.options.broker.broker_heartbeat_interval, SHORTEST_PAUSE_MS)
+
     async def send(self) -> None:
         """Tell all controllers that the broker lives, unless it had better not be elected."""
         broker, replication, keys = self._broker, self._replication, self._broker.options.broker
@@ -76,7 +83,7 @@ class Heartbeats:
             "heartbeatTimeoutMills": str(keys.controller_heart_beat_timeout_mills),
             "electionPriority": str(keys.broker_election_priority),
             "confirmsElection": "true",
-            "heartbeatInterval": str(keys.broker_heartbeat_interval),
+            "heartbeatInterval": str(self.pause_ms),
         }
         with broker.world.clock.move_on_after(keys.send_heartbeat_timeout_millis / 1000):
             async with trio.open_nursery() as nursery:

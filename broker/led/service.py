@@ -59,13 +59,14 @@ if TYPE_CHECKING:
 log = get_logger("broker.led")
 
 LOOK_UP_MS = 120_000
-SHORTEST_HEARTBEAT_SECONDS = 0.05
 HEARTBEATS_TO_BE_HEARD = 3
 """After so many intervals controllers that have just started have heard who lives."""
 REPLACED = (ResponseCode.CONTROLLER_INVALID_MASTER, ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH)
 """What they answer to who is not the master, or is it in another epoch."""
 SET_AS_IT_IS = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
 """What controllers answer to the question for the set that they have, unless they wait for it."""
+NO_GROUP = "Broker metadata is not existed"
+"""With the same code they say that they do not know the group."""
 
 
 class Led:
@@ -283,8 +284,8 @@ class Led:
         except (UnansweredError, RefusedError) as error:
             if error.certain:
                 question.refused()
-            has_it = isinstance(error, RefusedError) and error.code == SET_AS_IT_IS and members == role.members
-            if not has_it:
+            refused = isinstance(error, RefusedError) and error.code == SET_AS_IT_IS
+            if not refused or members != role.members or NO_GROUP in str(error):
                 raise
             word = role  # they know of nobody else: those who wait to be told that it leads do not answer so
         self._replication.confirmed(role.epoch)
@@ -379,7 +380,7 @@ class Led:
         looked_at = self._clock.monotonic()
         async with trio.open_nursery() as nursery:
             while True:
-                await self._clock.sleep(max(self._keys.broker_heartbeat_interval / 1000, SHORTEST_HEARTBEAT_SECONDS))
+                await self._clock.sleep(self._heartbeats.pause_ms / 1000)
                 nursery.start_soon(self._heartbeats.send)
                 state = self.state
                 if state is None or state.role is None or state.changing is not None:

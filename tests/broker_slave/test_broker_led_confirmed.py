@@ -9,7 +9,7 @@ import trio
 from test_broker_led_replication import ALL, open_group
 from test_broker_led_rows import part
 
-from understudy.broker.led.controllers import Controllers, UnansweredError
+from understudy.broker.led.controllers import Controllers, RefusedError, UnansweredError
 from understudy.broker.led.following import Word
 from understudy.ha.switch.sync_state import Moment
 from understudy.testkit.led.group import BROKERS, CONTROLLERS, led_group
@@ -48,8 +48,13 @@ def test_a_message_survives_a_successor_that_loses_its_power_before_its_disk_has
         run_seed(scenario, seed)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [UnansweredError("no answer", certain=True), RefusedError(2013, "Broker metadata is not existed")],
+    ids=["nothing", "they do not know the group"],
+)
 def test_nothing_is_acknowledged_before_the_controllers_have_heard_that_the_master_leads(
-    monkeypatch: pytest.MonkeyPatch,
+    said: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(source: random.Random) -> None:
         async with led_group(source, ALL) as group, trio.open_nursery() as nursery:
@@ -59,7 +64,7 @@ def test_nothing_is_acknowledged_before_the_controllers_have_heard_that_the_mast
 
             async def late(controllers: Controllers, leader: str, role: Word, members: frozenset[int]) -> Word:
                 if not answering.is_set():
-                    raise UnansweredError("no answer", certain=True)
+                    raise said
                 return await alter(controllers, leader, role, members)
 
             monkeypatch.setattr(Controllers, "alter_set", late)
