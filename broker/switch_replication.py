@@ -36,12 +36,9 @@ from understudy.ha.switch.epoch_file import FILE_NAME, EpochFile, EpochFileError
 from understudy.ha.switch.epochs import NO_EPOCH, EpochRow
 from understudy.ha.switch.keeper import EVERYBODY, SyncStateKeeper
 from understudy.ha.switch.sync_state import NEVER, Moment
-from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
-
-log = get_logger("broker.replication")
 
 FLUSH_MS = 1000
 """How long a lone master waits for its disk before it looks again whether it is still alone."""
