@@ -147,6 +147,8 @@ class Failover:
         """
         await self._replicated.fresh()
         group = self._metadata.groups.get(broker_name)
+        if group is not None and broker_id is not None and broker_id == group.master_id:
+            self._liveness.waits(broker_name, broker_id, self._clock.monotonic())
         if group is None or group.master_id is None or self._needed(broker_name):
             return await self.elect(broker_name, broker_id, False, cause)
         living = self.living(broker_name)

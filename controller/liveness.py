@@ -127,8 +127,17 @@ class Liveness:
                     self._leave(self._records[broker_name][broker_id][0], record.connection)
                 record.alive, record.silent, record.end_reason = False, False, "it has registered anew since"
                 return news
-        self._newcomers.setdefault((broker_name, broker_id), now)
+        self.waits(broker_name, broker_id, now)
         return False
+
+    def waits(self, broker_name: str, broker_id: int, now: float) -> None:
+        """Know that a broker may be waiting for others to be elected: it has begun its life, and may send no heartbeats.
+
+        Not while it is heard: living brokers register again and again.
+        """
+        record = self.record(broker_name, broker_id)
+        if record is None or not record.is_fresh(now):
+            self._newcomers.setdefault((broker_name, broker_id), now)
 
     def heartbeat(self, key: BrokerKey, heartbeat: Heartbeat) -> bool:
         """Take a heartbeat; returns whether the broker was not alive before, or nearly missed.
@@ -220,8 +229,8 @@ class Liveness:
     def may_be_cut_off(self, broker_name: str, members: Collection[int], master_id: int, now: float) -> bool:
         """Whether this controller may be the one who is cut off: nobody of a group is heard, and all may live.
 
-        Not when the connection of its master has ended, nor when one of them has registered, and then sends no
-        heartbeats: it waits for others to be elected.
+        Not when the connection of its master has ended, nor when that one has registered or asked for an election, and
+        then sends no heartbeats: it waits for others to be elected.
 
         Args:
             broker_name: the group.
@@ -237,7 +246,7 @@ class Liveness:
         master = records.get(master_id)
         if master is not None and not master.silent:
             return False
-        return not any(self._has_waited(broker_name, one, now) for one in members)
+        return not self._has_waited(broker_name, master_id, now)
 
     def waiting_newcomers(self, now: float) -> list[tuple[str, int]]:
         """Return who has registered a while ago and has sent no heartbeat since."""

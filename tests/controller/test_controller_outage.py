@@ -122,10 +122,28 @@ def test_a_broker_that_has_registered_and_is_silent_waits_for_an_election(group:
     assert group.liveness.waiting_newcomers(130.0) == []
 
 
-def test_it_may_register_before_it_is_missed(group: Group) -> None:
+def test_it_may_register_and_ask_before_it_is_missed(group: Group) -> None:
     group.liveness.registers("a", MASTER, "x", 101.0)
+    group.liveness.waits("a", MASTER, 104.0)
     group.expire(111.0)
     assert not group.may_be_cut_off(111.0)
+
+
+@pytest.mark.parametrize("broker_id", IDS)
+def test_a_living_broker_that_registered_last_before_an_outage_does_not_wait(group: Group, broker_id: int) -> None:
+    group.liveness.registers("a", broker_id, "x", 100.5)
+    group.liveness.waits("a", broker_id, 102.9)
+    assert group.liveness.next_expiry(101.0) == 110.0
+    group.expire(111.0)
+    assert group.may_be_cut_off(1000.0)
+
+
+def test_a_slave_that_died_before_its_first_heartbeat_is_no_sign_that_the_master_waits() -> None:
+    group = Group()
+    group.liveness.registers("a", 3, "x", 1.0)
+    group.hear(100.0, MASTER, 2)
+    group.expire(111.0)
+    assert group.may_be_cut_off(111.0)
 
 
 def test_who_was_never_heard_and_registers_is_given_a_moment() -> None:

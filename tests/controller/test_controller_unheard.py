@@ -92,6 +92,19 @@ async def test_a_master_that_asks_itself_is_not_expected_for_ever(autojump_clock
     assert group_of(desk).master_id == 2
 
 
+async def test_a_master_that_was_heard_and_asks_waits_though_nobody_is_heard(autojump_clock: MockClock) -> None:
+    desk = desk_with_master(1, 2)
+    desk.alive("a", [1, 2])
+    # given its host loses its power, and a moment later nobody else is heard either
+    for _ in range(int(GRACE)):
+        assert (await elect(desk, 1)).code == STILL
+        await trio.sleep(1)
+    await trio.sleep(1)
+    desk.liveness.expire(trio.current_time())
+    assert (await elect(desk, -1)).code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
+    assert group_of(desk).master_id is None
+
+
 @pytest.mark.parametrize("members", [(1,), (1, 9)], ids=["alone", "with one that was removed"])
 async def test_a_master_that_asks_itself_and_is_alone_is_none_at_once(
     members: tuple[int, ...], autojump_clock: MockClock
