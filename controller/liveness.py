@@ -99,6 +99,7 @@ class Liveness:
         self._by_connection: dict[Hashable, set[BrokerKey]] = {}
         self._expected: dict[tuple[str, int], float] = {}
         self._newcomers: dict[tuple[str, int], float] = {}
+        self._moments: dict[str, float] = {}
         self.known = 0
 
     def expect(self, broker_name: str, broker_id: int, now: float) -> None:
@@ -131,7 +132,7 @@ class Liveness:
         return False
 
     def waits(self, broker_name: str, broker_id: int, now: float) -> None:
-        """Know that a broker may be waiting for others to be elected: it has begun its life, and may send no heartbeats.
+        """Know that a broker has begun its life, and may send no heartbeats: it may wait for others to be elected.
 
         Not while it is heard: living brokers register again and again.
         """
@@ -142,7 +143,8 @@ class Liveness:
     def heartbeat(self, key: BrokerKey, heartbeat: Heartbeat) -> bool:
         """Take a heartbeat; returns whether the broker was not alive before, or nearly missed.
 
-        When nobody of its group was heard for a while, the others may be on their way, too: they get a moment more.
+        When nobody of its group was heard for a while, or ever, the others may be on their way, too: they get a moment
+        more.
 
         Raises:
             TooManyBrokersError: when it is of one broker more than can be watched.
@@ -163,8 +165,9 @@ class Liveness:
             self._leave(former[0], former[1].connection)
         group[key.broker_id] = (key, heartbeat)
         self._by_connection.setdefault(heartbeat.connection, set()).add(key)
+        self._moments.setdefault(key.broker_name, now + heartbeat.fresh_seconds)
         for _, record in group.values() if unheard else ():
-            if record.silent:
+            if record.silent or (record.alive and not record.lives(now)):
                 record.alive, record.silent, record.end_reason = True, False, ""
                 record.excused_until = now + record.fresh_seconds
         return former is None or not former[1].is_fresh(now)
@@ -189,10 +192,16 @@ class Liveness:
                     expired.append(key)
         return expired
 
+    def moments_over(self, now: float) -> list[str]:
+        """Return the groups whose brokers have had the moment in which to be heard for the first time, each once."""
+        over = [name for name, until in self._moments.items() if -math.inf < until <= now]
+        self._moments.update(dict.fromkeys(over, -math.inf))
+        return over
+
     def next_expiry(self, now: float) -> float | None:
-        """Return when the next broker is missed, or has registered for a while; ``None``: none will be."""
+        """Return when the next broker is missed, or a moment that it was given is over; ``None``: none will be."""
         times = [since + self._patience(*each) for each, since in self._newcomers.items()]
-        times = [time for time in times if time > now]
+        times = [time for time in [*times, *self._moments.values()] if time > now]
         times += [record.missed_at for group in self._records.values() for _, record in group.values() if record.alive]
         return min(times, default=None)
 
@@ -209,6 +218,7 @@ class Liveness:
                 self._leave(entry[0], entry[1].connection)
         if not group:
             self._records.pop(broker_name, None)
+            self._moments.pop(broker_name, None)
 
     def alive(self, broker_name: str, now: float) -> dict[int, Live]:
         """Return the living brokers of a group with their facts."""
@@ -270,7 +280,9 @@ class Liveness:
         record = self.record(broker_name, broker_id)
         if record is None:
             since = max(self._started, self._expected.get((broker_name, broker_id), self._started))
-            return now - since < self._grace
+            if now - since < self._grace:
+                return True
+            return now < self._moments.get(broker_name, now) and not self._has_waited(broker_name, broker_id, now)
         return record.lives(now)
 
     def count(self) -> int:

@@ -213,6 +213,8 @@ class Controller:
                 self._lost(key, f"broker {key.broker_id} was {why}")
             for name, broker_id in self.liveness.waiting_newcomers(now):
                 self._suspect(name, f"broker {broker_id} has registered and waits for others")
+            for name in self.liveness.moments_over(now):
+                self._suspect(name, "the first brokers have been heard, and the others had the time to be")
             longest = max(50, self.settings.current.scan_not_active_broker_interval) / 1000
             due = self.liveness.next_expiry(now)
             pause = longest if due is None else min(longest, max(0.02, due - now + 0.001))

@@ -103,6 +103,41 @@ def test_when_the_first_one_is_heard_again_the_others_get_a_moment_more(group: G
     assert not group.may_live(123.2)
 
 
+def test_a_controller_whose_process_stood_still_gives_the_others_a_moment_too(group: Group) -> None:
+    group.hear(125.0, 2)  # is read before anybody is found to be missed
+    assert group.expire(125.0) == []
+    assert group.may_live(128.0)
+    assert group.expire(128.1) == [1, 3]
+    assert not group.may_live(128.1)
+
+
+def test_a_controller_that_never_heard_anybody_gives_a_moment_too() -> None:
+    group = Group()
+    assert not group.may_live(60.0)
+    group.hear(60.0, 2)
+    assert group.may_live(62.9)
+    assert group.liveness.next_expiry(60.0) == 63.0
+    assert group.liveness.moments_over(62.9) == []
+    assert not group.may_live(63.0)
+    assert group.liveness.moments_over(63.0) == ["a"]
+    assert group.liveness.moments_over(63.1) == []
+    # and no second one: the first one to be heard is heard again and again
+    group.expire(71.0)
+    group.hear(71.0, 2)
+    assert not group.may_live(71.0)
+    # until the group is forgotten
+    group.liveness.forget("a", None)
+    group.hear(80.0, 2)
+    assert group.may_live(80.0)
+
+
+def test_who_waits_for_an_election_gets_none() -> None:
+    group = Group()
+    group.liveness.waits("a", MASTER, 50.0)
+    group.hear(60.0, 2)
+    assert not group.may_live(60.0)
+
+
 def test_who_was_missed_for_the_end_of_its_connection_gets_none(group: Group) -> None:
     group.liveness.connection_closed("c1")
     assert group.expire(111.0) == [2, 3]
@@ -133,7 +168,7 @@ def test_it_may_register_and_ask_before_it_is_missed(group: Group) -> None:
 def test_a_living_broker_that_registered_last_before_an_outage_does_not_wait(group: Group, broker_id: int) -> None:
     group.liveness.registers("a", broker_id, "x", 100.5)
     group.liveness.waits("a", broker_id, 102.9)
-    assert group.liveness.next_expiry(101.0) == 110.0
+    assert group.liveness.next_expiry(103.0) == 110.0
     group.expire(111.0)
     assert group.may_be_cut_off(1000.0)
 
