@@ -5,7 +5,8 @@ more in an epoch in which it has written: slaves that have something of that epo
 other. So it is silent until the controllers have another master, or none: then it is elected, if it is, in a new epoch.
 
 Who is master is asked with 1004 alone. The answer to the registration (1003) names a master only if the controllers
-have heard it, and those that have just started have heard nobody.
+have heard it, and those that have just started have heard nobody. But the registration tells them that this broker
+waits, so it comes before each question for an election.
 
 The silence ends. Controllers elect when they miss a master. Those that have just started, and never heard this one, are
 asked (1002), once who lives has had the time to be heard:
@@ -69,6 +70,11 @@ async def let_others_first(
         waited = clock.monotonic() - named_since
         if waited >= heard_s:
             asks = registered.broker_id if waited < missed_s else NOBODY_IN_PARTICULAR
+            # Who has started since the last question does not know that this broker waits, unless it registers.
+            former_leader, registered = registered.leader, await ids.register()
+            if registered.leader != former_leader:
+                named_since = None  # as above
+                continue
             with suppress(UnansweredError, RefusedError):  # what came of it, the next answer says
                 await controllers.elect(registered.leader, asks)
         await clock.sleep(AGAIN_SECONDS)
