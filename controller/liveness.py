@@ -144,7 +144,7 @@ class Liveness:
         """Take a heartbeat; returns whether the broker was not alive before, or nearly missed.
 
         When nobody of its group was heard for a while, or ever, the others may be on their way, too: they get a moment
-        more.
+        more, once until they are heard themselves: it may be only this one that is heard more seldom than it is missed.
 
         Raises:
             TooManyBrokersError: when it is of one broker more than can be watched.
@@ -167,7 +167,8 @@ class Liveness:
         self._by_connection.setdefault(heartbeat.connection, set()).add(key)
         self._moments.setdefault(key.broker_name, now + heartbeat.fresh_seconds)
         for _, record in group.values() if unheard else ():
-            if record.silent or (record.alive and not record.lives(now)):
+            overdue = record.silent or (record.alive and not record.lives(now))
+            if overdue and record.excused_until == -math.inf:
                 record.alive, record.silent, record.end_reason = True, False, ""
                 record.excused_until = now + record.fresh_seconds
         return former is None or not former[1].is_fresh(now)

@@ -103,6 +103,18 @@ def test_when_the_first_one_is_heard_again_the_others_get_a_moment_more(group: G
     assert not group.may_live(123.2)
 
 
+def test_they_get_it_once_though_the_first_one_is_missed_between_its_heartbeats(group: Group) -> None:
+    for now in (111.0, 122.0, 133.0):
+        group.expire(now - 0.5)
+        group.hear(now, 2, interval=11.0)
+        assert group.may_live(now + 0.1) == (now == 111.0)
+    # but when they have been heard again they get another one
+    group.hear(134.0, MASTER)
+    group.expire(150.0)
+    group.hear(150.0, 2, interval=11.0)
+    assert group.may_live(150.1)
+
+
 def test_a_controller_whose_process_stood_still_gives_the_others_a_moment_too(group: Group) -> None:
     group.hear(125.0, 2)  # is read before anybody is found to be missed
     assert group.expire(125.0) == []
