@@ -146,6 +146,16 @@ class DeferredQueue:
         """The items that must be put."""
         return tuple(each for each in self.found.items if each.message is not None and each.name not in self.landed)
 
+    @property
+    def reached(self) -> int:
+        """The position up to which it has read, which is not done yet while messages are under way."""
+        return self.position if self.rests else max(self.position, self.found.resume)
+
+    def passes(self, position: int) -> bool:
+        """Return whether *position* lies in what is under way, though nothing was to be read there."""
+        is_read = self.position <= position < self.reached
+        return is_read and all(each.position != position for each in self.found.items)
+
 
 def step(queue: DeferredQueue, event: Event, now_ms: float) -> tuple[DeferredQueue, tuple[Action, ...]]:
     """Return the queue after *event*, and what to do in order; a queue that has nothing to do rests.

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+import attrs
 import trio
 
 from understudy.broker.deferred import (
@@ -40,6 +41,7 @@ LONGEST_SLEEP_SECONDS = 10.0
 """While something waits: a clock that is set forward wakes nobody, and what waits may be due by it at once."""
 GRACE_SECONDS = 4.0
 """How long a put may take to end after the service was stopped: cut short, it is done twice."""
+_AT_REST = DeferredQueue()
 
 
 class Source(Protocol):
@@ -99,8 +101,38 @@ class DeferredService:
             self._queues[queue] = DeferredQueue()
             self._wake.set()
 
+    # --- what was missing, and is back --------------------------------------------------------------------------
+
+    def reached(self, queue: int) -> int:
+        """Return up to where *queue* was read: what is missing before this is not read any more if all goes well."""
+        known = self._queues.get(queue, _AT_REST)
+        return max(self._source.position(queue), known.reached)
+
+    def comes(self, queue: int, position: int) -> bool:
+        """Return whether what stands at *position* of *queue* will be read in its turn, or was read and is under way.
+
+        Args:
+            queue: number of the queue.
+            position: of a message that was missing.
+        """
+        return position >= self._source.position(queue) and not self._queues.get(queue, _AT_REST).passes(position)
+
+    def settled(self, queue: int, position: int) -> None:
+        """Take note that somebody else has put what stands at *position*: it is not put if that is read once more."""
+        known = self._queues.get(queue)
+        if known is not None:
+            self._queues[queue] = attrs.evolve(known, landed=known.landed | {(position, None)})
+
+    # --- running -----------------------------------------------------------------------------------------------
+
     async def run(self) -> None:
         """Put what is due until cancelled; a put that is under way then gets :data:`GRACE_SECONDS` to end."""
+        try:
+            await self._run()
+        finally:
+            self._queues = {}  # nothing is under way any more
+
+    async def _run(self) -> None:
         self._queues = {queue: DeferredQueue() for queue in self._source.queues()}
         ahead_ms = self._wall_ahead_ms()
         async with trio.open_nursery() as nursery:

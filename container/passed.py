@@ -34,6 +34,28 @@ def positions(broker: Broker) -> Positions:
     }
 
 
+def reached(broker: Broker) -> Positions:
+    """Return up to where each deferred queue of *broker* was read; what is under way has not come so far yet.
+
+    What was missing there stays unread, although it comes back before the progress passes it.
+    """
+    return {
+        key: max(position, broker.schedule.reached(key[1]) if key[0] == LEVEL else broker.transactions.lost.reached(0))
+        for key, position in positions(broker).items()
+    }
+
+
+def comes(broker: Broker, kind: int, queue: int, offset: int) -> bool:
+    """Return whether what is back at this queue offset is worked off in its turn, though it may have been passed.
+
+    Args:
+        broker: a master.
+        kind, queue: of the queue.
+        offset: of a message in it.
+    """
+    return (broker.schedule if kind == LEVEL else broker.transactions.lost).comes(queue, offset)
+
+
 def ended(passed: Passed, now: Positions) -> Passed:
     """Return *passed* when nothing more is passed from *now* on; what is empty is left out."""
     found = []
@@ -70,7 +92,7 @@ async def begin_passing(broker: Broker) -> None:
 
 async def end_passing(broker: Broker) -> None:
     """Note durably that *broker* passes nothing until it begins again: others tell it how far they have come."""
-    await _note(broker, ended(broker.store.holes.passed, positions(broker)))
+    await _note(broker, ended(broker.store.holes.passed, reached(broker)))
 
 
 async def _note(broker: Broker, passed: Passed) -> None:

@@ -17,7 +17,7 @@ topics, what transactions note of halves: it names them by queue offsets, which 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 
 import attrs
 import trio
@@ -27,9 +27,10 @@ from understudy.broker.inner import InnerMessage, append, copy_of
 from understudy.broker.schedule import due_message
 from understudy.broker.transactions.evidence import was_decided_in_steps
 from understudy.broker.transactions.half import Half
+from understudy.broker.transactions.lost import Named
 from understudy.container.escape.parts import escape_parts
 from understudy.container.escape.recognition import delivered_before_in_steps
-from understudy.container.passed import HALVES, LEVEL, ended, positions, was_passed
+from understudy.container.passed import HALVES, LEVEL, comes, ended, reached, was_passed
 from understudy.format import light_queues, names
 from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import (
@@ -47,7 +48,7 @@ from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
 from understudy.store.holes import Spans
 from understudy.store.message_store import MessageStore
-from understudy.store.status import PutRejected, PutStatus
+from understudy.store.status import Appended, PutRejected, PutStatus
 
 log = get_logger("container.holes")
 
@@ -94,6 +95,19 @@ async def put_again(broker: Broker) -> None:
                 log.error("it is not noted that messages that came back were put again", why=error)
 
 
+@attrs.frozen
+class Again:
+    """A message that is to be put.
+
+    Attributes:
+        message: as it is without the mark.
+        then: called when it was put, with where it stands.
+    """
+
+    message: InnerMessage
+    then: Callable[[Appended], None] = lambda put: None
+
+
 class Putting:
     """One go through what came back.
 
@@ -109,7 +123,8 @@ class Putting:
     def __init__(self, broker: Broker, spans: Spans) -> None:
         self._broker = broker
         self._spans = spans
-        self._passed = ended(broker.store.holes.passed, positions(broker))
+        self._passed = ended(broker.store.holes.passed, reached(broker))
+        self._named: dict[int, Named] = {}
         self.count = 0
         self.left: list[tuple[int, int]] = []
 
@@ -123,11 +138,12 @@ class Putting:
             holes.is_put_known = True
         for position, data in _records(store, self._spans):
             await pace.breathe()
-            message = await pace.run(self._to_put(data))
-            if message is None or _name(message, position) in holes.put:
+            found = await pace.run(self._to_put(data))
+            if found is None or _name(found.message, position) in holes.put:
                 continue
+            message = found.message
             try:
-                append(store, _marked(message, position))
+                put = append(store, _marked(message, position))
             except PutRejected as error:
                 if error.status in _NOTHING_NOW:
                     log.error("messages that came back are not put again yet", next=position, why=error)
@@ -135,6 +151,7 @@ class Putting:
                     return
                 self._refuse(position, len(data), message, error)
             else:
+                found.then(put)
                 holes.put.add(_name(message, position))
                 self.count += 1
 
@@ -145,7 +162,7 @@ class Putting:
         if span not in self._spans:
             log.error("a message that came back is refused", position=position, topic=message.topic, why=error)
 
-    def _to_put(self, data: bytes) -> Generator[None, None, InnerMessage | None]:
+    def _to_put(self, data: bytes) -> Generator[None, None, Again | None]:
         """Return what is to be put for a record that came back; ``None``: who should have it has it, or gets it."""
         broker = self._broker
         try:
@@ -160,26 +177,37 @@ class Putting:
             return (yield from self._delayed(record, in_place=in_place))
         if record.topic == names.HALF_TOPIC:
             return (yield from self._half(record, in_place=in_place))
-        return None if in_place else _copy(record)
+        return None if in_place else Again(_copy(record))
 
-    def _delayed(self, record: Record, *, in_place: bool) -> Generator[None, None, InnerMessage | None]:
-        level = record.queue_id + 1
-        if in_place and not was_passed(self._passed, LEVEL, level, record.queue_offset):
+    def _delayed(self, record: Record, *, in_place: bool) -> Generator[None, None, Again | None]:
+        level, offset = record.queue_id + 1, record.queue_offset
+        if in_place and not was_passed(self._passed, LEVEL, level, offset):
             return None
         message = due_message(level, record)
         if message is None or message.topic not in self._broker.topics.rows:
             return None
         if (yield from delivered_before_in_steps(escape_parts(self._broker), message, _EVER_MS)):
             return None
-        return message if in_place else _copy(record)
+        if not in_place:
+            return Again(_copy(record))
+        if comes(self._broker, LEVEL, level, offset):
+            return None
+        return Again(message, lambda put: self._broker.schedule.settled(level, offset))
 
-    def _half(self, record: Record, *, in_place: bool) -> Generator[None, None, InnerMessage | None]:
-        if in_place and not was_passed(self._passed, HALVES, record.queue_id, record.queue_offset):
+    def _half(self, record: Record, *, in_place: bool) -> Generator[None, None, Again | None]:
+        number, lost = record.queue_id, self._broker.transactions.lost
+        if in_place and not was_passed(self._passed, HALVES, number, record.queue_offset):
             return None
         half = Half.of(record)
         if half is None or (yield from was_decided_in_steps(self._broker.store, half)):
             return None
-        return _copy(record)
+        if number not in self._named:
+            self._named[number] = yield from lost.named_in_steps(number, min(first for first, _ in self._spans))
+        if lost.is_named(self._named[number], half, in_place=in_place):
+            return None
+        if in_place and comes(self._broker, HALVES, number, record.queue_offset):
+            return None
+        return Again(_copy(record), lambda put: lost.was_put(half, put.queue_offset, in_place=in_place))
 
 
 def _records(store: MessageStore, spans: Spans) -> Iterator[tuple[int, bytes]]:

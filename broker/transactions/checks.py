@@ -86,6 +86,13 @@ class HalfChecks:
 
     async def _check(self, queue: HalfQueue) -> None:
         """Do what is due in *queue*, and move its progress once all of it is safe."""
+        try:
+            await self._advance(queue, await self._look_at_all(queue))
+        finally:
+            queue.reached = 0
+
+    async def _look_at_all(self, queue: HalfQueue) -> int:
+        """Do what is due in *queue*; return the queue offset before which all of it was done."""
         clock, ledger = self._node.world.clock, queue.ledger
         self._halves.reader.catch_up(queue)
         end = self._parts.store.max_queue_offset(names.HALF_TOPIC, queue.number)
@@ -105,10 +112,11 @@ class HalfChecks:
                         break
                 else:
                     at = following
+                queue.reached = at
                 await trio.lowlevel.checkpoint()
         finally:
             self._halves.write_ops(queue)
-        await self._advance(queue, at)
+        return at
 
     async def settle_all(self) -> None:
         """Move the progress of every half queue past what is decided, once that is safe.

@@ -60,7 +60,7 @@ def _was_given_up(store: MessageStore, half: Half) -> Generator[None, None, bool
 def was_decided_in_steps(store: MessageStore, half: Half) -> Generator[None, None, bool]:
     """Return whether the log of *store* shows that *half* was committed, given up, or stands in a later copy.
 
-    Of one that was rolled back it shows nothing; who asks about that is told so again. A key may have many messages.
+    Of one that was rolled back only an op message tells, which is not looked for here. A key may have many messages.
     """
     last = yield from _last(store, names.HALF_TOPIC, half.identity)
     if last is not None and last > half.record.physical_offset:

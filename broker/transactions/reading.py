@@ -38,11 +38,13 @@ class HalfQueue:
         ledger: what is decided.
         batch: decisions without an op message.
         inherited: half messages before this queue offset were there when they were read.
+        reached: queue offset up to which a round of checks that is under way has read; 0 between them.
     """
 
     number: int
     ledger: HalfLedger
     inherited: int = 0
+    reached: int = 0
     batch: OpBatch = attrs.Factory(OpBatch)
 
 

@@ -24,6 +24,7 @@ from understudy.broker.transactions.evidence import taken_before, was_committed,
 from understudy.broker.transactions.half import ESCAPED_FROM, UNIQUE, Half, to_half
 from understudy.broker.transactions.judgement import Choice, Decision, Refusal, refusal
 from understudy.broker.transactions.log import HalfLog
+from understudy.broker.transactions.lost import LostHalves
 from understudy.broker.transactions.reading import HalfQueue, half_at
 from understudy.format import names
 from understudy.format.properties import format_properties, parse_properties
@@ -55,6 +56,7 @@ class TransactionParts:
         delays: which committed messages wait, and where.
         halves: half messages and their op messages.
         checks: looks after those that are undecided.
+        lost: looks after those that were missing.
     """
 
     node: Node
@@ -63,6 +65,7 @@ class TransactionParts:
     delays: DelayRules
     halves: HalfLog
     checks: HalfChecks
+    lost: LostHalves
 
 
 class Transactions:
@@ -71,6 +74,7 @@ class Transactions:
     Attributes:
         counts: what is open, and what was decided.
         opened: set while the queues are known; decisions wait for it.
+        lost: half messages that were missing in the log, and are back.
     """
 
     def __init__(self, parts: TransactionParts) -> None:
@@ -81,6 +85,7 @@ class Transactions:
         self._store = parts.store
         self._halves, self._reader = halves, halves.reader
         self.counts = halves.counts
+        self.lost = parts.lost
         self.opened = trio.Event()
 
     # --- running -----------------------------------------------------------------------------------------------
