@@ -6,7 +6,8 @@ ends of their queues once more, as a message is that is sent again, and a group 
 
 Delayed and half messages may have their places, but were passed while they were missing
 (:mod:`~understudy.container.passed`). Such a delayed one is delivered unless the log shows that it was; about a half
-one, of which it shows nothing, its producer is asked again. Of those without a place as little is put that is done.
+one, of which it shows nothing, its producer is asked again. Of those without a place as little is put that is done;
+nor is a timer message whose delivered one the log has, or what was acknowledged of a check point, or came back.
 
 What is put says where it came from (:data:`PUT_AGAIN_FROM`), and before the first of them ``recovery.hole`` says where
 the log ends: a start that finds that there looks behind it for what was put.
@@ -24,7 +25,10 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage, append, copy_of
+from understudy.broker.pop.evidence import what_is_open_in_steps
+from understudy.broker.pop.revive_log import CheckPoint, ReviveLogError, read_entry
 from understudy.broker.schedule import due_message
+from understudy.broker.timer.rules import delivered
 from understudy.broker.transactions.evidence import was_decided_in_steps
 from understudy.broker.transactions.half import Half
 from understudy.broker.transactions.lost import Named
@@ -177,7 +181,34 @@ class Putting:
             return (yield from self._delayed(record, in_place=in_place))
         if record.topic == names.HALF_TOPIC:
             return (yield from self._half(record, in_place=in_place))
-        return None if in_place else Again(_copy(record))
+        if in_place:
+            return None
+        if record.topic == names.TIMER_TOPIC:
+            timed = yield from self._timer(record)
+            return None if timed is None else Again(timed)
+        found = (yield from self._entry(record)) if record.topic == broker.pops.log.topic else _copy(record)
+        return None if found is None else Again(found)
+
+    def _timer(self, record: Record) -> Generator[None, None, InnerMessage | None]:
+        message = delivered(record, record.store_ms, record.store_ms)
+        if message is None:
+            return _copy(record)
+        if (yield from delivered_before_in_steps(escape_parts(self._broker), message, _EVER_MS)):
+            return None
+        return (yield from self._entry(record)) if message.topic == self._broker.pops.log.topic else _copy(record)
+
+    def _entry(self, record: Record) -> Generator[None, None, InnerMessage | None]:
+        """Put of a check point what is open: it may have come out, and been done, before it was lost."""
+        pops, own_name = self._broker.pops, self._broker.identity.name
+        try:
+            point = read_entry(record.properties.get("TAGS"), record.body, own_name)
+        except ReviveLogError:
+            return _copy(record)
+        if not isinstance(point, CheckPoint):
+            return _copy(record)
+        retry = pops.queues.returns_to(point)
+        point = yield from what_is_open_in_steps(self._broker.store, point, pops.log.topic, retry, own_name)
+        return attrs.evolve(_copy(record), body=point.body) if point.open_offsets else None
 
     def _delayed(self, record: Record, *, in_place: bool) -> Generator[None, None, Again | None]:
         level, offset = record.queue_id + 1, record.queue_offset
