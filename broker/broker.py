@@ -60,6 +60,7 @@ from understudy.broker.processors.stored_answer import StoredAnswers
 from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.redelivery import OwnLog
 from understudy.broker.registration import Registration
+from understudy.broker.replicated.levels import ReplicatedLevels, key_of
 from understudy.broker.request_modes import RequestModeTable
 from understudy.broker.role import Role
 from understudy.broker.role_change import Roles
@@ -269,6 +270,7 @@ class Broker:
         levels.announce = self.schedule.arrived
         self.timing.target, self.timer.lacks = self.session.rules, self.role.is_slave
         levels.lacks = self.role.is_slave
+        levels.before_cut = lambda level: self.history.before_cut(ReplicatedLevels.name, key_of(level))
         self.pops = Pops(self)
         self.replication.cutting.append(self.pops.forget_from)
         self.arrivals.listen(names.SCHEDULE_TOPIC, levels.arrived)

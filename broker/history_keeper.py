@@ -51,6 +51,7 @@ class HistoryKeeper:
         self.value = LogHistory()
         self.open = False
         self._missed: dict[str, dict[tuple[str, int], StampedOffset]] = {}  # what the beginning of this life cut
+        self._all_missed = self._missed
 
     def snapshot(self) -> dict[str, Any]:
         """Return the content of the file."""
@@ -78,6 +79,7 @@ class HistoryKeeper:
             return
         if lossy or promoted:
             self._missed = await self._cut("the log of this master ends before it", self._end_of)
+            self._all_missed = self._missed
         if lossy:
             offsets, end = self._tables.offsets.table, self._store.max_physical_offset
             offsets.doubts.begin(offsets.committed, self._store.written_queue_offset)
@@ -148,6 +150,16 @@ class HistoryKeeper:
                 counted.append(table.name)
         for name in counted:
             await self._persistence.save(name)
+
+    def before_cut(self, table: str, key: str, queue_id: int = 0) -> int:
+        """Return the progress that the beginning of this life has cut; 0: none.
+
+        Args:
+            table: its name.
+            key, queue_id: what the table has it for.
+        """
+        was = self._all_missed.get(table, {}).get((key, queue_id))
+        return 0 if was is None else was.offset
 
     async def cut_by(self, theirs: LogHistory, why: str) -> bool:
         """Cut this slave's progress where its own history parts from that of the replica that it follows.

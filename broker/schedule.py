@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import attrs
+
 from understudy.broker import delay
 from understudy.broker.deferred import NEVER, Found, Item
 from understudy.broker.delay_progress import ScheduleProgress
@@ -44,6 +46,7 @@ class DelayLevels:
         levels_ms: as given.
         announce: called with a level and the time in milliseconds when its newest message is due.
         left_out: what an operator decided, by level and queue offset.
+        before_cut: returns how far a level had come before its progress was cut, as the log had lost messages.
         lacks: a slave's log may begin later than its master's. A level waits then for the master where messages before
             the beginning are not delivered: the master would take it over as delivered that they were passed.
     """
@@ -64,7 +67,9 @@ class DelayLevels:
         self._clocks = {level: delay.LevelClock() for level in range(1, len(self.levels_ms) + 1)}
         self.announce: Callable[[int, float], None] = lambda level, due_ms: None
         self.left_out = LeftOut()
+        self.before_cut: Callable[[int], int] = lambda level: 0
         self.lacks = False
+        self._lost: dict[int, _Lost] = {}
 
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
@@ -84,6 +89,7 @@ class DelayLevels:
     def queues(self) -> list[int]:
         """Return the levels, the progress of each brought into what its queue holds."""
         self.left_out.forget()
+        self._lost.clear()
         for level in self._clocks:
             self._correct(level)
         return list(self._clocks)
@@ -93,6 +99,8 @@ class DelayLevels:
         low = self._store.min_queue_offset(names.SCHEDULE_TOPIC, queue)
         high = self._store.written_queue_offset(names.SCHEDULE_TOPIC, queue)
         known = self._progress.offsets.get(level)
+        if (was := max(known or 0, self.before_cut(level))) > high:
+            self._lost[level] = _Lost(high, was, self._store.max_physical_offset)
         if self._waits(level, known or 0):
             log.warning(
                 "delayed messages are held back: this slave's log begins behind some that are not delivered, and its "
@@ -162,13 +170,34 @@ class DelayLevels:
         return Found(tuple(items), at, None)
 
     def _message(self, level: int, record: Record) -> InnerMessage | None:
-        decided = self.left_out.meets(level, record.queue_offset)
+        lost, decided = self._lost.get(level), self.left_out.meets(level, record.queue_offset)
+        if decided is None and lost is not None and lost.was_done(record):
+            return None
         if decided is None:
             return due_message(level, record)
         if not decided.again:
             return None
         place = names.SCHEDULE_TOPIC, delay.queue_of_level(level)
         return copy_of(record, *place, record.properties_text.encode(), record.reconsume_times)
+
+
+@attrs.frozen
+class _Lost:
+    """What was delivered of a level before its log lost it at the end; it may get that back.
+
+    Attributes:
+        first: queue offset where the level ended then; others have those before it.
+        after: what lay before this queue offset was delivered.
+        end: the log ended there (bytes); what lies behind it is new.
+    """
+
+    first: int
+    after: int
+    end: int
+
+    def was_done(self, record: Record) -> bool:
+        """Return whether *record* is back, and was delivered."""
+        return self.first <= record.queue_offset < self.after and record.physical_offset < self.end
 
 
 class _Reading:

@@ -75,9 +75,14 @@ class _Levels(Copying):
         return Taken.ALL
 
 
+def key_of(level: int) -> str:
+    """Return the key that *level* has in the table."""
+    return f"{_LEVEL}{level}"
+
+
 def _level(key: str) -> int:
     return int(key.removeprefix(_LEVEL))
 
 
 def _stamped(offsets: Mapping[int, int]) -> Table:
-    return stamped({f"{_LEVEL}{level}": {0: offset} for level, offset in offsets.items()})
+    return stamped({key_of(level): {0: offset} for level, offset in offsets.items()})

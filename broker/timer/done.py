@@ -82,6 +82,29 @@ class Done:
         return Done(read, max(bounds), _few(parts))
 
 
+@attrs.frozen
+class Lost:
+    """What was known to be done of messages that the log had lost at the end of the topic; it may get them back.
+
+    Attributes:
+        done: before the loss.
+        first: queue offset where the topic ended then; others have those before it.
+        end: the log ended there (bytes); what lies behind it is new.
+    """
+
+    done: Done = Done()
+    first: int = 0
+    end: int = 0
+
+    def was_done(self, offset: int, own: Read) -> bool:
+        """Return whether the message at queue offset *offset*, delivered at *own*, is back, and was done."""
+        return offset >= self.first and own.physical < self.end and own < self.done.before(offset)
+
+    def or_after_cut(self, done: Done, first: int, end: int) -> Lost:
+        """Return what is known when progress is cut that was *done*, if it is; see the attributes."""
+        return Lost(done, first, end) if done.known > first else self
+
+
 def as_one(parts: Sequence[Again]) -> Again:
     """Return what holds all of *parts*, one or more, of which the least is done."""
     return Again(parts[0].first, parts[-1].end, min(each.was for each in parts))

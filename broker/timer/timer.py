@@ -12,7 +12,7 @@ from collections.abc import Callable
 import attrs
 
 from understudy.broker.message_store_config import MessageStoreConfig
-from understudy.broker.timer.done import Again, Done, Read, joined
+from understudy.broker.timer.done import Again, Done, Lost, Read, joined
 from understudy.broker.timer.late import Late
 from understudy.broker.timer.progress import TimerProgress
 from understudy.broker.timer.request import TimerDoor
@@ -69,7 +69,7 @@ class Timer:
         self.files = TimerFiles(
             world.disk, keys.store_path_root_dir, keys.mapped_file_size_timer_log, self.precision_ms
         )
-        self._late = Late()
+        self._late, self._lost = Late(), Lost()
         self._again: tuple[Again, ...] = ()
         self._entered: tuple[Again, ...] = ()
         self._changed = self._followed = False
@@ -248,10 +248,11 @@ class Timer:
         if slot_ms >= progress.read.second_ms + SLOTS * self.precision_ms:
             return False
         if slot_ms < progress.read.second_ms:
-            if record.queue_offset < progress.settled or not self.delivers:
+            own, offset = Read(slot_ms, record.physical_offset), record.queue_offset
+            if offset < progress.settled or not self.delivers or self._lost.was_done(offset, own):
                 return True
-            own, slot_ms = Read(slot_ms, record.physical_offset), progress.read.second_ms
-            self._late.add(slot_ms, record.queue_offset, own)
+            slot_ms = progress.read.second_ms
+            self._late.add(slot_ms, offset, own)
         self._add(record, place, slot_ms)
         if self.delivers:
             self._count(place, 1)
@@ -359,6 +360,7 @@ class Timer:
     def _go_back(self, *, cut: bool) -> None:
         """Read the topic again from behind the newest unit; what follows there is new when the log was *cut*."""
         progress, last = self.progress, self.files.log.last()
+        self._lost = self._lost.or_after_cut(self.done, self.topic.written_end, self._store.max_physical_offset)
         progress.enqueued = min(0 if last is None else self.topic.behind(last[1]), self.topic.end)
         known = progress.enqueued if cut else self.topic.end
         progress.settled, self.master_enqueued = min(progress.settled, known), min(self.master_enqueued, known)

@@ -39,6 +39,11 @@ class TimerTopic:
         """The queue offset that the next message will have."""
         return self._store.max_queue_offset(TIMER_TOPIC, TIMER_QUEUE)
 
+    @property
+    def written_end(self) -> int:
+        """That offset, also where readers do not see everything before it yet."""
+        return self._store.written_queue_offset(TIMER_TOPIC, TIMER_QUEUE)
+
     def read(self, offset: int, count: int) -> tuple[list[Record], int]:
         """Read at most *count* messages from queue offset *offset*, damaged ones left out.
 

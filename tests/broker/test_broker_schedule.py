@@ -47,6 +47,7 @@ class FakeScheduleQueue:
         return len(self.queues.get(queue_id, ()))
 
     written_queue_offset = max_queue_offset
+    max_physical_offset = 0
 
     def get(
         self, topic: str, queue_id: int, offset: int, count: int, size: int, accept: Callable[[int], bool]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import trio
 from container_ring import records, run, send_raw
 from test_container_master_holes import TOPIC, Pair, open_filled_pair
@@ -145,5 +146,24 @@ def test_of_a_check_point_is_open_what_was_neither_acknowledged_nor_came_back() 
             await until(lambda: len(records(pair.master, RETRY)) == 2, 60)
             await trio.sleep(3)
             assert still_open() == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", ["delayed", "timer"])
+def test_what_was_delivered_before_it_was_lost_at_the_end_of_its_queue_is_not_when_it_is_back(kind: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **SERVING) as pair:
+            await deliver_and_lose(pair, kind)
+            await trio.sleep(10)
+            await pair.cluster.restart("c2")
+            await back(pair)
+            await trio.sleep(30)
+            assert delivered(pair) == 1
+            # when others come then, they are delivered
+            async with open_client(pair.cluster.client_world("later")) as pair.client:
+                assert await send_raw(pair, pair.master, b"new", deferred(kind, "k2")) == 0
+            await until(lambda: [each.body for each in records(pair.master)].count(b"new") == 1, 20)
+            assert delivered(pair) == 1
 
     run(scenario)
