@@ -47,6 +47,8 @@ class DelayLevels:
         announce: called with a level and the time in milliseconds when its newest message is due.
         left_out: what an operator decided, by level and queue offset.
         before_cut: returns how far a level had come before its progress was cut, as the log had lost messages.
+        skipped: called with a level and queue offsets, the first and the one after the last, that cannot be read and
+            are passed.
         lacks: a slave's log may begin later than its master's. A level waits then for the master where messages before
             the beginning are not delivered: the master would take it over as delivered that they were passed.
     """
@@ -68,6 +70,7 @@ class DelayLevels:
         self.announce: Callable[[int, float], None] = lambda level, due_ms: None
         self.left_out = LeftOut()
         self.before_cut: Callable[[int], int] = lambda level: 0
+        self.skipped: Callable[[int, int, int], None] = lambda level, first, after: None
         self.lacks = False
         self._lost: dict[int, _Lost] = {}
 
@@ -142,22 +145,27 @@ class DelayLevels:
             return Found((), position, NEVER)
         items: list[Item] = []
         reading = _Reading(self._clock, self._clocks[level], delay.delay_of_level(self.levels_ms, level))
-        queue, at, left_bytes = delay.queue_of_level(level), position, BATCH_BYTES
+        queue, at, left_bytes, most = delay.queue_of_level(level), position, BATCH_BYTES, BATCH
 
         def end() -> int:
             return self._store.max_queue_offset(names.SCHEDULE_TOPIC, queue)
 
         while len(items) < BATCH and left_bytes > 0:
             accept = reading.from_offset(at, end)
-            found = self._store.get(names.SCHEDULE_TOPIC, queue, at, BATCH - len(items), left_bytes, accept)
+            found = self._store.get(names.SCHEDULE_TOPIC, queue, at, min(most, BATCH - len(items)), left_bytes, accept)
             if found.status is GetStatus.FOUND:
                 try:
                     records = [record for part in found.parts for record in decode_records(part)]
                 except RecordError as error:
-                    if not items:
-                        log.error("damaged delayed message skipped", level=level, offset=at, error=error)
-                        at += 1
-                    return Found(tuple(items), at, None)
+                    if most > 1:
+                        most = 1  # to see which of them it is
+                        continue
+                    log.error("damaged delayed message skipped", level=level, offset=at, error=error)
+                    self._store.note_rotten(names.SCHEDULE_TOPIC, queue, at)
+                    self.skipped(level, at, at + 1)
+                    return Found(tuple(items), at + 1, None)
+                if records[0].queue_offset > at:
+                    self.skipped(level, at, records[0].queue_offset)
                 items += [Item(record.queue_offset, self._message(level, record)) for record in records]
                 at = records[-1].queue_offset + 1
                 left_bytes -= found.size_bytes
@@ -166,6 +174,7 @@ class DelayLevels:
             if found.status is not GetStatus.FOUND:
                 if found.next_begin_offset <= at:
                     return Found(tuple(items), at, NEVER)
+                self.skipped(level, at, found.next_begin_offset)
                 at = found.next_begin_offset
         return Found(tuple(items), at, None)
 

@@ -30,6 +30,13 @@ async def begin_passing(broker: Broker) -> None:
     await passed.begin_passing(broker)
 
 
+def skipped(broker: Broker, level: int, first: int, after: int) -> None:
+    """See :func:`understudy.container.passed.skipped`."""
+    from understudy.container import passed
+
+    passed.skipped(broker, level, first, after)
+
+
 async def end_passing(broker: Broker) -> None:
     """See :func:`understudy.container.passed.end_passing`."""
     if not broker.store.holes.passed:

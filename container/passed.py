@@ -84,6 +84,13 @@ def was_passed(passed: Passed, kind: int, queue: int, offset: int) -> bool:
     return any((kind, queue) == each[:2] and each[2] <= offset < each[3] for each in passed)
 
 
+def skipped(broker: Broker, level: int, first: int, after: int) -> None:
+    """Know that *broker* passed queue offsets of a delay *level* that it could not read; a slave has a master."""
+    row = LEVEL, level, first, after
+    if not broker.role.is_slave and row not in broker.store.holes.passed:
+        broker.store.holes.pass_over(*row)
+
+
 async def begin_passing(broker: Broker) -> None:
     """Note durably what *broker* may pass from now on, if its log has a hole; to be called before it does."""
     if broker.store.hole is not None:

@@ -23,7 +23,7 @@ from understudy.container.acting import Situation, acts, services
 from understudy.container.failover_modules import import_for_failover
 from understudy.container.listening import Listening
 from understudy.container.log_topics import LogTopics
-from understudy.container.lost_bytes import begin_passing, end_passing, fill_holes, heal, put_again
+from understudy.container.lost_bytes import begin_passing, end_passing, fill_holes, heal, put_again, skipped
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import load_table
@@ -93,6 +93,7 @@ class RoleServices:
     def attached(self) -> Iterator[None]:
         """Hear of everything that the decisions depend on, inside the block."""
         broker = self._broker
+        broker.delay_levels.skipped = partial(skipped, broker)
         with ExitStack() as stack:
             replication = broker.replication
             for listeners in (
@@ -100,6 +101,7 @@ class RoleServices:
                 broker.member_group.on_view,
                 replication.master_changed,
                 replication.slaves_changed,
+                broker.store.holes.found,
                 broker.slave_sync.on_synced,
                 broker.slave_sync.on_parted,
             ):

@@ -76,6 +76,7 @@ class Holes:
         passed: what deferred services may have passed while there was a hole.
         putting: where the log ended (bytes) before the first of :attr:`entered` was put once more; ``None``: none was.
         put: what names each of them that is known to be put, which is not noted yet.
+        found: called when there is a first hole where there was none.
         is_put_known: whether those are all; after a start the log is asked.
     """
 
@@ -96,6 +97,7 @@ class Holes:
         self.putting: int | None = None
         self.put: set[Hashable] = set()
         self.is_put_known = True
+        self.found: list[Callable[[], None]] = []
         self._entering: Spans = ()
         self._saved = b""
 
@@ -229,7 +231,11 @@ class Holes:
         Raises ``OSError``: the disk did not take it.
         """
         async with self._turn:
+            before = self.first
             await self._disk.in_thread(partial(self.keep, change(self.noted), self.again))
+        if before is None and self.first is not None:
+            for listener in list(self.found):
+                listener()
 
     async def begin_again(self, start: int) -> None:
         """Note durably that messages from *start* (bytes) on are about to be entered again. Raises ``OSError``."""
@@ -252,6 +258,10 @@ class Holes:
         async with self._turn:
             back = (*self.back, *(each for each in spans if each not in self.back))
             await self._disk.in_thread(partial(self._keep, self.noted, self.again, back, self.entered))
+
+    def pass_over(self, kind: int, queue: int, first: int, after: int) -> None:
+        """Know that these queue offsets were passed unread; durable with the hole that they lie in."""
+        self.passed = (*self.passed, (kind, queue, first, after))
 
     async def note_passed(self, passed: Passed) -> None:
         """Note durably what was passed while there was a hole; it is known also when the disk refuses.

@@ -327,6 +327,12 @@ class MessageStore:
         """Readers see messages that end at or before this physical offset."""
         return self._core.show_limit()
 
+    def note_rotten(self, topic: str, queue_id: int, offset: int) -> None:
+        """Know that the message at a queue offset is damaged, as somebody found who read it: its place is a hole."""
+        extent = self._lookup.record_extent(topic, queue_id, offset)
+        if extent is not None:
+            self._integrity.note(extent[0])
+
     def slice(self, physical_offset: int, max_bytes: int) -> memoryview:
         """Return raw log bytes from *physical_offset*, at most to the end of their file; empty when there are none."""
         return self._core.log.tail_at(physical_offset, max_bytes)

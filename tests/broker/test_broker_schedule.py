@@ -31,6 +31,7 @@ class FakeScheduleQueue:
         self.queues: dict[int, list[tuple[int, bytes]]] = {}
         self.first = 0
         self.reads = 0
+        self.rotten: list[tuple[int, int]] = []
 
     def put(self, level: int, deliver_ms: int, body: bytes, topic: str = "T") -> None:
         queue = self.queues.setdefault(level - 1, [])
@@ -48,6 +49,9 @@ class FakeScheduleQueue:
 
     written_queue_offset = max_queue_offset
     max_physical_offset = 0
+
+    def note_rotten(self, topic: str, queue_id: int, offset: int) -> None:
+        self.rotten.append((queue_id, offset))
 
     def get(
         self, topic: str, queue_id: int, offset: int, count: int, size: int, accept: Callable[[int], bool]
@@ -285,6 +289,22 @@ class TestSchedule:
             await trio.sleep(0.001)
             nursery.cancel_scope.cancel()
         assert [message.body for _, message in rig.delivered] == [b"good"]
+
+    async def test_those_before_a_damaged_message_are_delivered(self, autojump_clock: MockClock) -> None:
+        clock = VirtualClock()
+        rig = self.make(clock)
+        for body in (b"first", b"second", b"damaged", b"last"):
+            rig.queue.put(1, clock.wall_ms() - 10, body)
+        due_ms, record = rig.queue.queues[0][2]
+        rig.queue.queues[0][2] = (due_ms, record[:-1])
+        skipped = list[tuple[int, int, int]]()
+        rig.levels.skipped = lambda *row: skipped.append(row)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.service.run)
+            await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+        assert [message.body for _, message in rig.delivered] == [b"first", b"second", b"last"]
+        assert (skipped, rig.queue.rotten) == ([(1, 2, 3)], [(0, 2)])
 
     def test_progress_file(self) -> None:
         progress = ScheduleProgress(lambda: 7, version_step=2)

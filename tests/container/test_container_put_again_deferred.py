@@ -167,3 +167,34 @@ def test_what_was_delivered_before_it_was_lost_at_the_end_of_its_queue_is_not_wh
             assert delivered(pair) == 1
 
     run(scenario)
+
+
+@pytest.mark.parametrize("acting", ["true", "false"])
+def test_a_delayed_message_that_its_level_finds_rotten_comes_from_a_slave(acting: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, enableSlaveActingMaster=acting) as pair:
+            place = pair.master.store.max_physical_offset
+            for number in range(2):
+                assert await send_raw(pair, pair.master, b"%d" % number * 900, delayed(f"k{number}", 6)) == 0
+            for _ in range(8):
+                await pair.producer.send(Message(TOPIC, source.randbytes(12_000)))
+            await copied(pair)
+            # given damage that the start does not see
+            await pair.cluster.stop("c1")
+            start = place - place % (1 << 16)
+            at, path = place - start + 300, f"/data/g-0/commitlog/{start:020d}"
+            pair.cluster.host("c1").disk.damage(path, lambda data: data[:at] + b"rot" + data[at + 3 :])
+            await pair.cluster.restart("c1")
+            await pair.online()
+            assert pair.master.store.hole is None
+
+            def counts() -> list[int]:
+                bodies = [each.body for each in records(pair.master)]
+                return [bodies.count(b"%d" % number * 900) for number in range(2)]
+
+            await until(lambda: counts() == [1, 1], 200)
+            assert pair.master.store.hole is None
+            await trio.sleep(60)
+            assert counts() == [1, 1]
+
+    run(scenario)
