@@ -85,7 +85,13 @@ def was_passed(passed: Passed, kind: int, queue: int, offset: int) -> bool:
 
 
 def skipped(broker: Broker, level: int, first: int, after: int) -> None:
-    """Know that *broker* passed queue offsets of a delay *level* that it could not read; a slave has a master."""
+    """Know that *broker* passed queue offsets of a delay *level* that it could not read; a slave has a master.
+
+    Args:
+        broker: it delivers.
+        level: of delay.
+        first, after: the queue offsets, the first one and the one behind the last.
+    """
     row = LEVEL, level, first, after
     if not broker.role.is_slave and row not in broker.store.holes.passed:
         broker.store.holes.pass_over(*row)

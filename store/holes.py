@@ -260,7 +260,11 @@ class Holes:
             await self._disk.in_thread(partial(self._keep, self.noted, self.again, back, self.entered))
 
     def pass_over(self, kind: int, queue: int, first: int, after: int) -> None:
-        """Know that these queue offsets were passed unread; durable with the hole that they lie in."""
+        """Know that these queue offsets were passed unread; durable with the hole that they lie in.
+
+        Args:
+            kind, queue, first, after: as in :attr:`passed`.
+        """
         self.passed = (*self.passed, (kind, queue, first, after))
 
     async def note_passed(self, passed: Passed) -> None:

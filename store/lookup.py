@@ -155,6 +155,12 @@ class Lookup:
                 found = extent[0]
         return found
 
+    def note_rotten(self, topic: str, queue_id: int, offset: int) -> None:
+        """Know that the message at a queue offset is damaged, as somebody found who read it: its place is a hole."""
+        extent = self.record_extent(topic, queue_id, offset)
+        if extent is not None:
+            self._integrity.note(extent[0])
+
     def read(self, physical_offset: int) -> memoryview | None:
         """Return the record that starts at *physical_offset*, its checksum compared; None if there is no whole one."""
         head = self._core.log.parse_at(physical_offset)
