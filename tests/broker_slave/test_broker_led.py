@@ -357,8 +357,10 @@ def test_the_only_one_that_is_left_is_master_again_in_a_newer_epoch() -> None:
                     await group.kill(name)
             await group.ready(1)
             before = group.brokers[first].role.epoch
-            # given a master that the controllers have not heard for longer than its timeout, and nobody else
-            group.cluster.partition([first], list(CONTROLLERS))
+            # given a master that the controllers have missed, and somebody else whom they hear and cannot elect
+            other = next(name for name in BROKERS if name != first)
+            group.cluster.partition([first], [other, *CONTROLLERS])
+            await group.start_broker(other)
             await until(lambda: (facts := group.facts()) is not None and facts.master_id is None, 10)
             group.cluster.heal()
             # then it goes on in the epoch of its new election
