@@ -17,7 +17,6 @@ from understudy.broker.processors.send_admission import AdmissionParts
 from understudy.broker.processors.send_back import SendBackParts
 from understudy.broker.transactions.checks import CheckParts, HalfChecks
 from understudy.broker.transactions.log import HalfLog
-from understudy.broker.transactions.lost import LostHalves
 from understudy.broker.transactions.reading import HalfReader
 from understudy.broker.transactions.service import TransactionParts
 
@@ -76,7 +75,6 @@ def transaction_parts(broker: Broker) -> TransactionParts:
         delays=broker.delays,
         halves=halves,
         checks=HalfChecks(checks, halves),
-        lost=LostHalves(broker.store, broker.offsets, halves),
     )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Generator, Mapping
 
 import attrs
 
-from understudy.broker.offsets import OffsetTable
 from understudy.broker.transactions.half import Half
 from understudy.broker.transactions.log import HalfLog
 from understudy.broker.transactions.ops import decided_of
@@ -27,12 +26,10 @@ class LostHalves:
 
     Attributes:
         store: the messages.
-        offsets: how far the queues are done.
         halves: the half messages, as they are at work.
     """
 
     store: MessageStore
-    offsets: OffsetTable
     halves: HalfLog
 
     def reached(self, number: int) -> int:
@@ -54,8 +51,7 @@ class LostHalves:
 
     def _done(self, number: int) -> int:
         queue = self.halves.queues.get(number)
-        known = self.offsets.query(names.TRANSACTION_GROUP, names.HALF_TOPIC, number)
-        return max(known, 0 if queue is None else queue.ledger.done)
+        return max(self.halves.reader.noted(number), 0 if queue is None else queue.ledger.done)
 
     def was_put(self, half: Half, offset: int, *, in_place: bool) -> None:
         """Take note that *half* was put again at queue *offset*: a decision about it counts for that copy.

@@ -71,7 +71,7 @@ class HalfReader:
         queues, found = {}, Counter[str]()
         for number in range(row.read_queue_nums if row is not None else 1):
             op_done = self._progress(names.HALF_OPERATION_TOPIC, number)
-            known = self._offsets.query(names.TRANSACTION_GROUP, names.HALF_TOPIC, number)
+            known = self.noted(number)
             passed = known, self._store.max_physical_offset
             ledger = HalfLedger(self._progress(names.HALF_TOPIC, number), op_done, passed)
             queues[number] = HalfQueue(number, ledger)
@@ -151,9 +151,13 @@ class HalfReader:
             return [], at + 1
         return records, records[-1].queue_offset + 1
 
+    def noted(self, number: int) -> int:
+        """Return up to which queue offset half queue *number* is done, as offsets tell; -1 when they say nothing."""
+        return self._offsets.query(names.TRANSACTION_GROUP, names.HALF_TOPIC, number)
+
     def catch_up(self, queue: HalfQueue) -> None:
         """Take progress over that *queue* has made elsewhere: what a slave took to another master is done here."""
-        known = self._offsets.query(names.TRANSACTION_GROUP, names.HALF_TOPIC, queue.number)
+        known = self.noted(queue.number)
         if known > queue.ledger.done:
             queue.ledger.advance(min(known, self._store.max_queue_offset(names.HALF_TOPIC, queue.number)))
 

@@ -56,7 +56,6 @@ class TransactionParts:
         delays: which committed messages wait, and where.
         halves: half messages and their op messages.
         checks: looks after those that are undecided.
-        lost: looks after those that were missing.
     """
 
     node: Node
@@ -65,7 +64,6 @@ class TransactionParts:
     delays: DelayRules
     halves: HalfLog
     checks: HalfChecks
-    lost: LostHalves
 
 
 class Transactions:
@@ -85,7 +83,7 @@ class Transactions:
         self._store = parts.store
         self._halves, self._reader = halves, halves.reader
         self.counts = halves.counts
-        self.lost = parts.lost
+        self.lost = LostHalves(parts.store, halves)
         self.opened = trio.Event()
 
     # --- running -----------------------------------------------------------------------------------------------
