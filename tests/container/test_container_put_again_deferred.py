@@ -73,7 +73,7 @@ def test_a_timer_message_that_was_delivered_is_not_put_again_behind_what_took_it
     run(scenario)
 
 
-def check_points(pair: Pair) -> list[Record]:
+def points_of_pops(pair: Pair) -> list[Record]:
     topic = pair.master.pops.log.topic
     return [each for each in records(pair.master, topic) if each.properties.get("TAGS") == "ck"]
 
@@ -93,7 +93,7 @@ def test_a_check_point_whose_message_came_back_is_not_put_again_behind_what_took
             await until(lambda: len(records(pair.master, RETRY)) == 1, 120)
             await pair.producer.send(Message(TOPIC, b"kept"), queue=first)
             await trio.sleep(20)
-            lost = check_points(pair)[-1]
+            lost = points_of_pops(pair)[-1]
             await lose(pair, lost.physical_offset, lost.physical_offset + lost.size_bytes)
             # when another one gets its place
             world = pair.cluster.client_world("later")
