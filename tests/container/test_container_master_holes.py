@@ -77,6 +77,14 @@ class Pair(Ring):
     async def online(self) -> None:
         await until(lambda: not self.master.registration.isolated, 60)
 
+    async def serve_without(self, hole: int, after: int, spared: int = 20) -> None:
+        """Let the slave be away, and the master serve without what it had from *hole* to *after*, but for its end."""
+        await self.cluster.kill("c2")
+        await self.lose([hole], length=after - hole - spared)
+        await self.cluster.restart("c1")
+        await self.online()
+        await until(lambda: self.master.store.writable, 10)
+
 
 @asynccontextmanager
 async def open_filled_pair(source: random.Random, **extra: str) -> AsyncIterator[Pair]:

@@ -8,21 +8,18 @@ from typing import Any
 import pytest
 import trio
 from container_ring import records, run, send_raw
-from test_container_master_holes import KEYS, TOPIC, Pair, open_filled_pair
+from test_container_master_holes import TOPIC, Pair, open_filled_pair
 from test_container_put_again import LOST, lose_the_end_of_a_queue_and_go_on
-from test_container_put_again_once import SERVING, back, copied, delayed, half
+from test_container_put_again_once import SERVING, back, copied, delayed, half, open_pair_beside_h
 
 from understudy.broker.role import Role
 from understudy.container import put_again
 from understudy.format import names
 from understudy.format.record import Record
-from understudy.mqclient.producer import open_producer
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.runtime import pace
 from understudy.store.holes import Holes
-from understudy.testkit.sim.cluster import SimCluster
-from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
 
 
@@ -54,11 +51,7 @@ def test_a_decision_that_names_the_old_place_of_what_was_put_again_decides_nothi
             await send_raw(pair, pair.master, b"kept", "")
             old = half_of(pair, "k1")
             await copied(pair)
-            await pair.cluster.kill("c2")
-            await pair.lose([hole], length=after - hole - 20)
-            await pair.cluster.restart("c1")
-            await pair.online()
-            await until(lambda: pair.master.store.writable, 10)
+            await pair.serve_without(hole, after)
             async with open_client(pair.cluster.client_world("later")) as pair.client:
                 # given a half message that was put again, for another one has its queue offset
                 assert await send_raw(pair, pair.master, b"new", half("k2"), flags=4) == 0
@@ -113,34 +106,22 @@ def test_a_master_that_becomes_a_slave_passes_nothing_any_more() -> None:
 
 def test_what_a_slave_delivered_after_its_master_had_served_without_it_is_not_delivered_again() -> None:
     async def scenario(source: random.Random) -> None:
-        async with SimCluster(source) as cluster:
-            await cluster.start_name_server("n1")
-            h = {**KEYS, "brokerName": "h", "totalReplicas": "1", **SERVING, "brokerId": "0"}
-            await cluster.start_container("c1", [{**KEYS, "brokerId": "0", "brokerRole": "SYNC_MASTER"}])
-            brokers = [{**KEYS, "brokerId": "1", "brokerRole": "SLAVE"}, {**h, "brokerRole": "ASYNC_MASTER"}]
-            await cluster.start_container("c2", brokers)
-            world = cluster.client_world()
-            async with open_client(world) as client, open_producer(world, cluster.name_servers, "w") as producer:
-                pair = Pair(cluster, client, producer)
-                await pair.online()
-                for each in (pair.master, cluster.brokers("c2")["h"]):
-                    asked = await pair.ask(each, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
-                    assert asked.code == 0
-                await trio.sleep(5)
-                # given a master that served without a message, and a slave that has it and acts when it falls due
-                await serve_without(pair, 8)
-                await cluster.kill("c1")
-                await cluster.restart("c2")
-                other = cluster.brokers("c2")["h"]
-                await until(lambda: len(records(other)) == 2, 300)
-                await trio.sleep(5)
-                # when the master is back, and gets it back
-                await cluster.restart("c1")
-                await pair.online()
-                await back(pair, 60)
-                await trio.sleep(30)
-                assert records(pair.master) == []
-                assert len(records(other)) == 2
+        async with open_pair_beside_h(source) as pair:
+            cluster = pair.cluster
+            # given a master that served without a message, and a slave that has it and acts when it falls due
+            await serve_without(pair, 8)
+            await cluster.kill("c1")
+            await cluster.restart("c2")
+            other = cluster.brokers("c2")["h"]
+            await until(lambda: len(records(other)) == 2, 300)
+            await trio.sleep(5)
+            # when the master is back, and gets it back
+            await cluster.restart("c1")
+            await pair.online()
+            await back(pair, 60)
+            await trio.sleep(30)
+            assert records(pair.master) == []
+            assert len(records(other)) == 2
 
     run(scenario)
 

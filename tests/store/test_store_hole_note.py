@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,18 @@ from understudy.store.holes import Holes
 from understudy.testkit.sim.disk import SimDisk
 
 NOTE = "/store/recovery.hole"
+
+
+def notes_on(disk: SimDisk) -> Callable[[], Holes]:
+    """Return what reads the note of the store on *disk* anew."""
+    disk.make_folder("/store")
+
+    def opened() -> Holes:
+        holes = Holes(disk, "/store", 100, lambda: 0)
+        holes.load()
+        return holes
+
+    return opened
 
 
 @given(st.lists(st.integers(0, 1000)), st.integers(0, 1000))
@@ -26,13 +39,7 @@ def test_whatever_files_retention_deletes_the_first_hole_that_is_left_is_known(f
 
 async def test_what_comes_back_is_known_until_it_has_its_places(autojump_clock: object) -> None:
     disk = SimDisk(random.Random(1))
-    disk.make_folder("/store")
-
-    def opened() -> Holes:
-        holes = Holes(disk, "/store", 100, lambda: 0)
-        holes.load()
-        return holes
-
+    opened = notes_on(disk)
     holes = opened()
     holes.keep([10])
     await holes.note_back([(10, 40), (60, 90)])
@@ -65,13 +72,7 @@ async def test_what_a_start_has_entered_waits_for_its_places(autojump_clock: obj
 
 async def test_what_was_passed_is_known_as_long_as_something_is_missing_or_waits(autojump_clock: object) -> None:
     disk = SimDisk(random.Random(1))
-    disk.make_folder("/store")
-
-    def opened() -> Holes:
-        holes = Holes(disk, "/store", 100, lambda: 0)
-        holes.load()
-        return holes
-
+    opened = notes_on(disk)
     holes, passed = opened(), ((0, 5, 7, 0), (1, 0, 2, 9))
     holes.keep([10])
     await holes.note_passed(passed)
