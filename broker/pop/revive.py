@@ -21,7 +21,7 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.left_out import LeftOut
 from understudy.broker.node import Node
 from understudy.broker.pop.acting import ActingPops
-from understudy.broker.pop.acting_rows import RowKey
+from understudy.broker.pop.acting_rows import RowKey, ack_of
 from understudy.broker.pop.returned import Returned
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
 from understudy.broker.pop.state import PopState
@@ -151,6 +151,9 @@ class ReviveQueues:
         self.find()
         queues, parts = list(range(self._log.queues)), self._parts
         self._ends = {queue: parts.store.max_queue_offset(self._log.topic, queue) for queue in queues}
+        self._handed_on.clear()
+        for key, known in parts.acting.acks.items():  # their check points may stand in the log, which is read anew
+            self.handed_on(known.queue, ack_of(key, known))
         return [*queues, ACTING]
 
     def find(self) -> None:

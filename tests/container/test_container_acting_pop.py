@@ -303,6 +303,32 @@ def test_a_dead_acting_slave_is_followed_by_one_that_knows_what_it_handed_out() 
     run(scenario)
 
 
+def test_acknowledgements_that_a_slave_took_count_at_the_next_one_that_acts() -> None:
+    """Their check points stand in the log, from where the next one reads them anew."""
+
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given check points that came out of the timer at the master, acknowledgements at the slave that acts
+            left = await popped_and_half_acknowledged(ring)
+            slave = ring.broker("g0", 1)
+            await until(lambda: bool(records(slave, slave.pops.log.topic)), 15)
+            await dead_master(ring)
+            await until(lambda: len(slave.acting_pops.acks) > 0, 5)
+            await trio.sleep(1)  # the other slave copies how far the timer is
+            # when that one dies as well, before the check points are worked off
+            await ring.cluster.kill(container_of("g0", 1))
+            await until(lambda: "pop revive" in ring.broker("g0", 2).services.running(), 20)
+            await trio.sleep(20)
+            await ring.cluster.restart(container_of("g0", 1))
+            await ring.cluster.restart("c1")
+            await ring.online()
+            # then what was acknowledged does not come again
+            await trio.sleep(40)
+            assert came_back(ring) == Counter(left)
+
+    run(scenario)
+
+
 def test_a_check_point_that_the_master_had_delivered_is_not_worked_off_twice() -> None:
     """The slave's copy of the timer may be half a second behind its copy of the log."""
 
