@@ -17,7 +17,8 @@ The laws:
   was acknowledged about the time when the master died.
 * Each change has a number of the broker that made it (:attr:`ActingPops.changes`, numbers by broker id). Who has seen
   at least the changes of the other has the newer table, which counts whole. Two tables neither of which has seen the
-  other, because two slaves acted at once, are put together: something may come twice then, nothing is lost.
+  other, because a slave died before its last change was copied, or two acted at once, are put together. Each check
+  point knows the change that made it: who has seen that change and has no such check point is done with it.
 
 The reference's slave sends its check points to another master instead. A master that returned knows nothing of them
 then, and what is acknowledged to it comes back all the same. A returning master of the reference does not ask for the
@@ -76,6 +77,7 @@ class ActingPops:
         self.points: dict[Key, dict[int, OpenPoint]] = {}
         self.acks: dict[Key, KnownAck] = {}
         self.changes: dict[int, int] = {}
+        self._cut = set[RowKey]()
         self.on_change: list[Callable[[], None]] = []
         self.since_ms: int | None = None
         self.master_asks = False
@@ -123,7 +125,8 @@ class ActingPops:
         if known is not None:
             point = attrs.evolve(point, done=point.done | known.point.done)
             logged = logged or known.logged
-        self._put(OpenPoint(point, queue, logged))
+        made = (self._own_id(), self._next()) if known is None else known.made
+        self._put(OpenPoint(point, queue, logged, made))
         if acked is not None:
             self._keep_ack(point.key, (), queue, acked.revive_ms, logged)
 
@@ -193,11 +196,16 @@ class ActingPops:
 
     def _put(self, row: OpenPoint) -> None:
         """Keep *row* in the place of what is known of its check point, unless nothing of it is open."""
-        key, rows = row.point.key, self.points.get(row.point.key, {})
+        key = row.point.key
         if row.point.open_offsets:
-            self.points[key] = {**rows, row.point.re_puts: row}
-            return
-        rows.pop(row.point.re_puts, None)
+            self.points[key] = {**self.points.get(key, {}), row.point.re_puts: row}
+        else:
+            self._remove(row.row_key)
+
+    def _remove(self, row_key: RowKey) -> None:
+        key, re_puts = row_key
+        rows = self.points.get(key, {})
+        rows.pop(re_puts, None)
         if not rows:
             self.points.pop(key, None)
 
@@ -238,18 +246,41 @@ class ActingPops:
             self.points = {key: dict(rows) for key, rows in other.points.items()}
             self.acks = dict(other.acks)
         else:
-            for theirs in list(other.rows()):
-                own = self.points.get(theirs.point.key, {}).get(theirs.point.re_puts)
-                done = theirs.point.done | (0 if own is None else own.point.done)
-                self._put(attrs.evolve(theirs, point=attrs.evolve(theirs.point, done=done)))
-            for key, ack in other.acks.items():
-                known = self.acks.get(key)
-                if known is not None:
-                    ack = attrs.evolve(ack, offsets=ack.offsets | known.offsets, settled=ack.settled and known.settled)
-                self.acks[key] = ack
+            self._merge(other)
         for broker_id, number in other.changes.items():
             self.changes[broker_id] = max(number, self.changes.get(broker_id, 0))
         self.tell()
+
+    def _merge(self, other: ActingPops) -> None:
+        """Put together what two know, neither of whom has seen all changes of the other."""
+        for own in list(self.rows()):
+            if other.is_done_with(own):
+                self._remove(own.row_key)
+        for theirs in list(other.rows()):
+            known = self.points.get(theirs.point.key, {}).get(theirs.point.re_puts)
+            if known is None and self.is_done_with(theirs):
+                continue
+            done = theirs.point.done | (0 if known is None else known.point.done)
+            self._put(attrs.evolve(theirs, point=attrs.evolve(theirs.point, done=done)))
+        for key, ack in other.acks.items():
+            before = self.acks.get(key)
+            if before is not None:
+                settled = ack.settled and before.settled
+                ack = attrs.evolve(ack, offsets=ack.offsets | before.offsets, settled=settled)
+            self.acks[key] = ack
+        for key, ack in self.acks.items():
+            for row in list(self.points.get(key, {}).values()):
+                point = row.point
+                for offset in ack.offsets:
+                    point = point.acked(offset)
+                self._put(attrs.evolve(row, point=point))
+
+    def is_done_with(self, row: OpenPoint) -> bool:
+        """Return whether nothing of *row* is open as this table knows it: it has had it, and has it no more."""
+        if row.made is None or row.row_key in self._cut or row.point.re_puts in self.points.get(row.point.key, {}):
+            return False
+        broker_id, number = row.made
+        return self.changes.get(broker_id, 0) >= number
 
     def cut(self, limit: Limit) -> None:
         """Leave out messages that the log does not have; of a table that was just read, so that it is no change.
@@ -265,6 +296,8 @@ class ActingPops:
                 for offset in point.open_offsets:
                     point = point.acked(offset) if offset >= most else point
                 self._put(attrs.evolve(row, point=point))
+                if not point.open_offsets:
+                    self._cut.add(row.row_key)
 
     def leave_logged(self) -> bool:
         """Leave out check points that the log has; of a table that was just read, so that it is no change yet.
@@ -276,7 +309,8 @@ class ActingPops:
         """
         logged = [row for row in self.rows() if row.logged and not row.point.re_puts]
         for row in logged:
-            self._put(attrs.evolve(row, point=attrs.evolve(row.point, offsets=())))
+            self._remove(row.row_key)
+            self._cut.add(row.row_key)
         return bool(logged)
 
     @property
@@ -323,9 +357,12 @@ class ActingPops:
         self.tell()
 
     def _count(self) -> None:
-        own_id = self._own_id()
+        self.changes[self._own_id()] = self._next()
+
+    def _next(self) -> int:
+        """Return the number of the next change, or a smaller one that no change has had."""
         # Of the clock, so that a broker that lost its disk does not begin with numbers others have seen.
-        self.changes[own_id] = max(self.changes.get(own_id, 0) + 1, self._now_ms())
+        return max(self.changes.get(self._own_id(), 0) + 1, self._now_ms())
 
     # --- files and answers -------------------------------------------------------------------------------------
 

@@ -33,11 +33,13 @@ class OpenPoint:
         point: with everything done that is.
         queue: the queue of the revive topic that its receipts name.
         logged: the log of the group has it, too.
+        made: with which change of the table: broker id, and number of the change; ``None``: an older version wrote it.
     """
 
     point: CheckPoint
     queue: int
     logged: bool
+    made: tuple[int, int] | None = None
 
     @property
     def row_key(self) -> RowKey:
@@ -46,7 +48,8 @@ class OpenPoint:
 
     def to_json(self) -> dict[str, Any]:
         """Return its form in a file, and in an answer."""
-        return {"queue": self.queue, "logged": self.logged, "point": self.point.body.decode()}
+        value = {"queue": self.queue, "logged": self.logged, "point": self.point.body.decode()}
+        return value if self.made is None else {**value, "made": list(self.made)}
 
 
 @attrs.frozen
@@ -107,7 +110,8 @@ def read_points(value: Mapping[str, Any], own_name: str) -> dict[Key, dict[int, 
     for number, row in enumerate(list_of(value.get("points"), "points")):
         entry = _entry(row, "point", CHECK_POINT, own_name, f"points {number}")
         assert isinstance(entry, CheckPoint)
-        point = OpenPoint(entry, _queue(row, f"points {number}"), row.get("logged") is True)
+        what = f"points {number}"
+        point = OpenPoint(entry, _queue(row, what), row.get("logged") is True, _made(row, what))
         points.setdefault(entry.key, {})[entry.re_puts] = point
     return points
 
@@ -132,6 +136,16 @@ def _entry(row: object, name: str, tag: str, own_name: str, what: str) -> Entry:
         return read_entry(tag, text.encode(), own_name)
     except ReviveLogError as error:
         raise ValueError(f"{what}: {error}") from None
+
+
+def _made(row: Mapping[str, Any], what: str) -> tuple[int, int] | None:
+    if row.get("made") is None:
+        return None
+    pair = list_of(row["made"], f"{what}: made")
+    if len(pair) != 2:
+        raise ValueError(f"{what}: made is not a broker id and the number of a change")
+    broker_id, number = (whole_number(each, f"{what}: made", 0, LONGEST_MS) for each in pair)
+    return broker_id, number
 
 
 def _queue(row: Mapping[str, Any], what: str) -> int:
