@@ -198,14 +198,26 @@ class SyncStateKeeper:
     def leaves(self, question: Asked) -> Asked | None:
         """Take note that *question* leaves: from now on who is in it may be elected any moment.
 
+        So where a message is shown once all of the set have it, nothing of that may be missing to who comes in. It will
+        not for long: they are counted, and nothing is confirmed that they lack, since the question is decided.
+
         Returns:
-            What it is called from now on; ``None``: another set is wanted by now, it must not leave.
+            What it is called from now on; ``None``: another set is wanted by now, or who comes in lacks something that
+            is confirmed; it must not leave.
         """
         if question not in self.state.asked:
+            return None
+        joining = question.members - self.state.accepted
+        if self._settings.all_must_ack and any(self._lacks_confirmed(each) for each in joining):
+            self.refused(question)
             return None
         until = self._clock.monotonic() + self._settings.asked_s
         self.state = self.state.left(question, until)
         return attrs.evolve(question, until=until)
+
+    def _lacks_confirmed(self, broker_id: int) -> bool:
+        follower = self._followers.get(broker_id)
+        return follower is None or follower.acknowledged < self.confirm_offset
 
     def refused(self, question: Asked) -> None:
         """Take note that the controller refused *question*, or never got it."""
@@ -279,11 +291,14 @@ class SyncStateKeeper:
         """
         if self._newest.get(broker_id) is not conversation:
             return
-        follower = self._followers[broker_id].reported(offset, master_end, self._clock.monotonic())
+        now = self._clock.monotonic()
+        follower = self._followers[broker_id].reported(offset, master_end, now)
         self._followers[broker_id] = follower
         last = self.history.epochs.entries[-1:]
         start = last[0].start if last else 0
-        self._ask(sync_state.after_report(self.state, broker_id, follower, self.confirm_offset, start))
+        # Under steady traffic nobody ever has everything: who is close counts from now on, see leaves().
+        needed = follower.mark if follower.is_close(now) else self.confirm_offset
+        self._ask(sync_state.after_report(self.state, broker_id, follower, needed, start))
         self._confirm()
 
     def ended(self, conversation: SwitchConversation, broker_id: int) -> None:
@@ -300,6 +315,7 @@ class SyncStateKeeper:
     def _ask(self, members: frozenset[int]) -> None:
         if members == self.state.latest:
             return
+        self._confirm()  # what was acknowledged until now counts, whatever those have who are counted from now on
         self.state = self.state.wanting(members)
         self._confirm()
         for callback in self.wanted:

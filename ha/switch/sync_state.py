@@ -24,6 +24,9 @@ from typing import NamedTuple
 
 import attrs
 
+CLOSE_SECONDS = 0.5
+"""Who had everything that the master had so long ago is about to have all: what it lacks is on its way."""
+
 
 @attrs.frozen
 class Follower:
@@ -67,6 +70,10 @@ class Follower:
     def lags(self, master_end: int, now: float, patience_s: float) -> bool:
         """Return whether it lacks something and has not caught up for *patience_s* seconds."""
         return self.acknowledged < master_end and now - self.caught_up > patience_s
+
+    def is_close(self, now: float) -> bool:
+        """Return whether it lacks at most what came within the last moment."""
+        return now - self.caught_up <= CLOSE_SECONDS
 
 
 @attrs.frozen
@@ -177,20 +184,18 @@ class SyncState:
         return SyncState(self.own_id, members, set_epoch, wanted, asked)
 
 
-def after_report(
-    state: SyncState, broker_id: int, follower: Follower, confirm_offset: int, epoch_start: int
-) -> frozenset[int]:
+def after_report(state: SyncState, broker_id: int, follower: Follower, needed: int, epoch_start: int) -> frozenset[int]:
     """Return the set that is right after a slave reported: with it, when it has caught up.
 
     Args:
         state: the set as it is.
         broker_id: the slave's persistent id.
         follower: what is known of it after the report.
-        confirm_offset: what it must have (bytes): nothing that readers have seen may be missing to a member.
+        needed: what it must have (bytes) before it is counted.
         epoch_start: where the master's own epoch begins (bytes); below it the slave's log may still differ.
     """
     members = state.latest
-    reached = follower.acknowledged >= max(confirm_offset, epoch_start, follower.mark)
+    reached = follower.acknowledged >= max(needed, epoch_start, follower.mark)
     if follower.learner or broker_id in members or not reached or follower.caught_up == -math.inf:
         return members
     return members | {broker_id}

@@ -24,9 +24,11 @@ from understudy.mqclient.producer import open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.errors import RemotingError
+from understudy.runtime.background import open_background
 from understudy.testkit.first_pull import first_pull
 from understudy.testkit.led.group import BROKERS, CONTROLLERS, TOPIC, LedGroup, led_group
 from understudy.testkit.quorum.settings import API_PORT
+from understudy.testkit.sim.connection import LinkQuality
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
@@ -72,6 +74,38 @@ def test_a_third_replica_that_joins_a_live_pair_gets_old_and_new_messages() -> N
             rows = status["haConnectionInfo"]
             assert [row["inSync"] for row in rows] == [True, True]
             assert {row["slaveAckOffset"] for row in rows} == {status["masterCommitLogMaxOffset"]}
+
+    run_seed(scenario, 1)
+
+
+@pytest.mark.parametrize("keys", [{}, ALL])
+def test_a_slave_that_is_far_away_comes_back_into_the_set_while_sends_never_cease(keys: dict[str, str]) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, keys) as group, open_background() as nursery:
+            master = await group.ready(3)
+            await group.create_topic(master)
+            third = others(master)[1]
+            codes: list[int] = []
+
+            async def send() -> None:
+                codes.append(await group.send(master, b"%d" % len(codes)))
+
+            async def send_all() -> None:
+                while True:
+                    nursery.start_soon(send)
+                    await trio.sleep(0.002)
+
+            # given something is always on its way to a slave whose reports take ten times the pause between sends
+            await group.kill(third)
+            await until(lambda: len(group.members()) == 2)
+            group.cluster.slow(third, LinkQuality(delay_seconds=(0.01, 0.012)))
+            nursery.start_soon(send_all)
+            # when it is started again
+            await group.start_broker(third)
+            # then it is of the set, and nothing was refused meanwhile
+            await until(lambda: third in group.members(), 5)
+            assert set(codes) == {0}
+            nursery.cancel_scope.cancel()
 
     run_seed(scenario, 1)
 
