@@ -67,6 +67,13 @@ def _next_step(group: Group, live: dict[int, Live], chosen: int | None, unclean_
     if chosen is not None:
         return f"wait: the controller is about to make broker {chosen} master"
     members = [broker_id for broker_id in electable if broker_id in group.replicas]
+    if group.lost(live) and members and not unclean_allowed:
+        awaited = " and ".join(f"{broker_id} ({group.replicas[broker_id].address})" for broker_id in members)
+        return (
+            f"start broker {awaited}: who has lost its memory waits for the others of its set; when all are back, the "
+            f"longest log leads. Only if it is lost for good: mqadmin cleanBrokerMetadata -bn {name} -b "
+            f"'{';'.join(map(str, members))}': the longest log of the others leads then, and what it lacks is lost"
+        )
     if members:
         places = ", ".join(f"{broker_id} ({group.replicas[broker_id].address})" for broker_id in members)
         step = f"start broker {' or '.join(map(str, members))}: only {places} surely holds every acknowledged message"

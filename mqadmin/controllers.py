@@ -232,10 +232,25 @@ async def why_no_master(context: Context) -> Any:
     group = ((await json_body(context.session, answer)).get("replicasInfoTable") or {}).get(name)
     if group is None:
         raise ClientError(f"the controllers know no broker group {name}: none of its brokers has registered")
-    replicas = [await _with_log(context, replica) for replica in no_master.replicas_of(group)]
-    context.output.lines(no_master.told(name, group, replicas))
+    refusals, said = await _explained(context, leader, name)
+    replicas = [
+        attrs.evolve(await _with_log(context, replica), refusal=refusals.get(replica.broker_id, ""))
+        for replica in no_master.replicas_of(group)
+    ]
+    step = no_master.next_step(name, group.get("masterBrokerId"), replicas, said)
+    context.output.lines(no_master.told(name, group, replicas, step))
     rules = {each.broker_id: no_master.verdict(each, group.get("masterBrokerId")) for each in replicas}
-    return {**group, "rules": rules, "nextStep": no_master.next_step(name, group.get("masterBrokerId"), replicas)}
+    return {**group, "rules": rules, "nextStep": step}
+
+
+async def _explained(context: Context, leader: str, name: str) -> tuple[dict[int, str], str]:
+    """Return what a controller of ours adds: whom it refuses for more than its absence, and what is to be done."""
+    try:
+        ext = {"brokerName": name}
+        answer = await context.session.call(leader, RequestCode.CONTROLLER_EXPLAIN_MASTER, ext)
+    except ClientError:
+        return {}, ""
+    return no_master.refusals(answer.body.decode("utf-8", "replace"))
 
 
 async def _with_log(context: Context, replica: no_master.Replica) -> no_master.Replica:

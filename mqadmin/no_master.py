@@ -22,6 +22,7 @@ class Replica:
         alive: its heartbeats reach the controllers.
         epoch: newest epoch of its log; ``None`` when it did not answer.
         max_offset: end of its log in bytes; ``None`` when it did not answer.
+        refusal: why controllers that explain it would elect nobody, this one neither; empty when they do not say so.
     """
 
     broker_id: int
@@ -30,6 +31,7 @@ class Replica:
     alive: bool
     epoch: int | None = None
     max_offset: int | None = None
+    refusal: str = ""
 
     @property
     def place(self) -> str:
@@ -53,28 +55,45 @@ def verdict(replica: Replica, master_id: int | None) -> str:
     if not replica.in_sync:
         return "refused: not in the sync-state set, so it may lack acknowledged messages"
     if replica.alive:
-        return "may be elected"
+        return f"refused: {replica.refusal}" if replica.refusal else "may be elected"
     if replica.epoch is None:
         return "refused: in the sync-state set, but it does not run"
     return "refused: it runs, but its heartbeats do not reach the controllers"
 
 
-def next_step(name: str, master_id: int | None, replicas: Sequence[Replica]) -> str:
-    """Return the smallest safe thing to do."""
+def refusals(explanation: str) -> tuple[dict[int, str], str]:
+    """Return why a controller of ours would elect none, by broker id, and what it says is to be done.
+
+    Args:
+        explanation: its answer to 1050.
+    """
+    rows = [line.split("\t") for line in explanation.splitlines()]
+    candidates = [row for row in rows if row[0] == "#Candidate" and len(row) > 4]
+    step = next((row[1] for row in rows if row[0] == "#NextStep" and len(row) > 1), "")
+    if any(row[3] == "would be chosen" for row in candidates):
+        return {}, step
+    return {int(row[1]): row[4] for row in candidates}, step
+
+
+def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], said: str = "") -> str:
+    """Return the smallest safe thing to do; *said*: what a controller says that knows more of it."""
     by_id = {replica.broker_id: replica for replica in replicas}
     master = None if master_id is None else by_id.get(master_id)
     if master is not None and master.alive:
         return f"nothing: {master.place} is master"
     if not replicas:
         return "start a broker of this group: the first one to come is master"
-    able = [replica for replica in replicas if replica.in_sync and replica.alive]
+    living = [replica for replica in replicas if replica.in_sync and replica.alive]
+    able = [replica for replica in living if not replica.refusal]
     if able:
         return f"wait for some seconds; if it stays so: mqadmin electMaster -bn {name} -b {able[0].broker_id}"
-    silent = [replica for replica in replicas if replica.in_sync and replica.epoch is not None]
+    silent = [each for each in replicas if each.in_sync and not each.alive and each.epoch is not None]
     if silent:
         return (
             f"let {silent[0].place} reach the controllers: look at its controllerAddr, and at the network between them"
         )
+    if living and said:
+        return said
     members = [replica for replica in replicas if replica.in_sync]
     step = f"start {' or '.join(each.place for each in members)}: nobody else surely has every acknowledged message"
     if not members:
@@ -89,12 +108,12 @@ def next_step(name: str, master_id: int | None, replicas: Sequence[Replica]) -> 
     )
 
 
-def told(name: str, group: Mapping[str, Any], replicas: Sequence[Replica]) -> list[str]:
-    """Return the lines that are printed."""
+def told(name: str, group: Mapping[str, Any], replicas: Sequence[Replica], step: str) -> list[str]:
+    """Return the lines that are printed; *step*: what is to be done."""
     master_id = group.get("masterBrokerId")
     lines = [f"#BrokerName\t{name}", f"#Master\t{master_id if master_id is not None else 'none'}"]
     lines.append(f"#MasterEpoch\t{group.get('masterEpoch')}")
     for replica in replicas:
         log = "no answer" if replica.epoch is None else f"epoch {replica.epoch}, {replica.max_offset} bytes"
         lines.append(f"#Replica\t{replica.broker_id}\t{replica.address}\t{log}\t{verdict(replica, master_id)}")
-    return [*lines, f"#NextStep\t{next_step(name, master_id, replicas)}"]
+    return [*lines, f"#NextStep\t{step}"]

@@ -169,7 +169,8 @@ def test_it_is_said_who_is_waited_for_and_that_the_controllers_may_be_cut_off(th
         liveness.heartbeat(BrokerKey("C", "a", broker_id), heartbeat)
     said = explain(group, liveness, 1.0, False)
     assert said.count("\texcluded\tits memory is lost:") == 2
-    assert "#NextStep\tstart broker 2: only 2 (10.0.0.2:10911) surely holds every acknowledged message" in said
+    assert "#NextStep\tstart broker 2 (10.0.0.2:10911): who has lost its memory waits for the others" in said
+    assert "Only if it is lost for good: mqadmin cleanBrokerMetadata -bn a -b '2':" in said
     assert "cut off" not in said
 
 

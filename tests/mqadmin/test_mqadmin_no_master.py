@@ -95,3 +95,41 @@ def test_a_group_that_lost_its_last_member_in_sync() -> None:
                 await why(group)
 
     run_seed(scenario, 4)
+
+
+def test_members_that_have_lost_their_memory_wait_for_one_that_is_lost_for_good_until_it_is_taken_out() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, {"allAckInSyncStateSet": "true"}) as group:
+            await group.ready(3)
+            # given all hosts lost their power, and one does not come back
+            for name in BROKERS:
+                await group.kill(name, power=True)
+            await trio.sleep(5)
+            lost, *back = BROKERS
+            for name in back:
+                await group.start_broker(name)
+            await trio.sleep(10)
+            ids = {name: replica_id(group, name) for name in BROKERS}
+            told = await why(group)
+            assert told.count("refused: its memory is lost") == 2
+            assert f"#NextStep\tstart broker {ids[lost]} (" in told
+            step = f"mqadmin cleanBrokerMetadata -bn g -b '{ids[lost]}'"
+            assert step in told
+            assert "electMaster" not in told
+            # when the operator does what it says
+            command = load_commands()["cleanBrokerMetadata"]
+            address = f"{group.cluster.address(CONTROLLERS[0])}:{API_PORT}"
+            values = parse(command.all_options, ["-a", address, "-bn", "g", "-b", str(ids[lost])])
+            await run_command(command, values, "", Output(False, io.StringIO()), group.cluster.client_world("operator"))
+            # then one of the others leads
+            await until(lambda: group.master() in back, 10)
+            assert "#NextStep\tnothing: broker" in await why(group)
+
+    run_seed(scenario, 4)
+
+
+def replica_id(group: LedGroup, name: str) -> int:
+    """Return the persistent id of the broker of host *name*, as the controllers know it."""
+    facts = group.facts()
+    assert facts is not None
+    return next(one for one in facts.replicas if group.host_of(one) == name)
