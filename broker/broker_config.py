@@ -4,6 +4,7 @@ import attrs
 
 from understudy.broker.config_values import (
     BrokerId,
+    Controllers,
     NameServers,
     NotNegative,
     Permission,
@@ -230,7 +231,7 @@ class BrokerConfig(InertBrokerConfig):
     compressed_register: bool = False
     config_black_list: str = "configBlackList;brokerConfigPath"
     consumer_offset_update_version_step: int = 500
-    controller_addr: str = ""
+    controller_addr: Controllers = ""
     controller_heart_beat_timeout_mills: Positive = 10000
     default_message_request_mode: RequestMode = "PULL"
     default_pop_share_queue_num: int = -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated
 
 from understudy.broker.topics import QUEUE_LIMIT
@@ -16,11 +17,11 @@ def _one_of(*choices: str) -> Form:
     return Form(lambda text: None if text in choices else "one of " + ", ".join(choices))
 
 
-def _no_name_servers(text: str) -> str | None:
+def _no_addresses(port: int, text: str) -> str | None:
     for address in filter(None, text.split(";")):
-        host, _, port = address.strip().rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            return "host:port, several separated by ';', like 127.0.0.1:9876;192.168.0.1:9876"
+        host, _, digits = address.strip().rpartition(":")
+        if not host or not digits.isdecimal() or not 0 < int(digits) < 65536:
+            return f"host:port, several separated by ';', like 127.0.0.1:{port};192.168.0.1:{port}"
     return None
 
 
@@ -52,7 +53,8 @@ IndexEntries = Annotated[int, Between(2, INT[1])]
 Role = Annotated[str, _one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")]
 FlushType = Annotated[str, _one_of("SYNC_FLUSH", "ASYNC_FLUSH")]
 RequestMode = Annotated[str, _one_of("PULL", "POP")]
-NameServers = Annotated[str | None, Form(_no_name_servers)]
+NameServers = Annotated[str | None, Form(partial(_no_addresses, 9876))]
+Controllers = Annotated[str, Form(partial(_no_addresses, 9878))]
 Folder = Annotated[str, Form(lambda text: None if text else "a folder")]
 DelayLevels = Annotated[str, Form(_no_delay_levels)]
 Hours = Annotated[str, Form(_no_hours)]

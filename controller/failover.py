@@ -14,10 +14,10 @@ import trio
 
 from understudy.controller.commands import ElectMaster, Outcome
 from understudy.controller.configuration import ControllerConfig
-from understudy.controller.election import Live
+from understudy.controller.election import Live, elect
 from understudy.controller.group import Group
 from understudy.controller.liveness import Liveness
-from understudy.controller.metadata import Metadata
+from understudy.controller.metadata import FAILED, Metadata
 from understudy.controller.meter import ControllerMeter
 from understudy.controller.notification import RoleNotifier
 from understudy.controller.raft.member import QuorumMember
@@ -100,6 +100,7 @@ class Failover:
         self._liveness = liveness
         self._notifier = notifier
         self._suspects: dict[str, str] = {}
+        self._refused: dict[str, tuple[str, ...] | None] = {}
         self._wake = Signal()
         self.records: deque[ElectionRecord] = deque(maxlen=KEPT_ELECTIONS)
         self.election_count = 0
@@ -149,8 +150,10 @@ class Failover:
         group = self._metadata.groups.get(broker_name)
         if group is not None and broker_id is not None and broker_id == group.master_id:
             self._liveness.waits(broker_name, broker_id, self._clock.monotonic())
-        if group is None or group.master_id is None or self._needed(broker_name):
+        if group is None or group.master_epoch == 0 or self._needed(broker_name):
             return await self.elect(broker_name, broker_id, False, cause)
+        if group.master_id is None:
+            return self._nobody(group, broker_id, cause)
         living = self.living(broker_name)
         if (
             broker_id == group.master_id
@@ -163,6 +166,15 @@ class Failover:
             f"The old master {group.master_id} is still alive, not need to elect new master for broker {broker_name}"
         )
         return kept
+
+    def _nobody(self, group: Group, broker_id: int | None, cause: str) -> Outcome:
+        """Return that there is nobody to be elected, without an entry in the log: each broker asks twice a second."""
+        live, unclean = self.candidates(group.broker_name), self.config.enable_elect_unclean_master
+        decision = elect(group.electable(live), group.replicas, live, None, None, unclean, group.lost(live))
+        failed, nobody = ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
+        outcome = Outcome(nobody if broker_id is None else failed, FAILED, verdicts=decision.verdicts)
+        self._record(group.broker_name, cause, outcome, self._clock.monotonic())
+        return outcome
 
     async def elect(self, broker_name: str, broker_id: int | None, designate: bool, cause: str) -> Outcome:
         """Elect a master of a group and tell its brokers.
@@ -197,7 +209,7 @@ class Failover:
         if group is None or group.master_epoch or broker_id not in group.replicas:
             return
         if broker_id not in self.living(broker_name):
-            remark = f"Failed to elect a new master: no heartbeat of broker {broker_id} was heard yet, ask again"
+            remark = f"{FAILED}: no heartbeat of broker {broker_id} was heard yet, ask again"
             raise CommandError(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
 
     def publish(self, broker_name: str) -> None:
@@ -211,6 +223,10 @@ class Failover:
     def _record(self, broker_name: str, cause: str, outcome: Outcome, started: float) -> None:
         if outcome.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
             return
+        verdicts = tuple(f"{v.broker_id} {'chosen' if v.chosen else 'excluded'}: {v.reason}" for v in outcome.verdicts)
+        if outcome.code and self._refused.get(broker_name) == verdicts:
+            return  # said before, and asked for again and again
+        self._refused[broker_name] = verdicts if outcome.code else None
         self.election_count += 1
         record = ElectionRecord(
             self._member.settings.member,
@@ -221,7 +237,7 @@ class Failover:
             outcome.master_id,
             outcome.master_epoch,
             (self._clock.monotonic() - started) * 1000,
-            tuple(f"{v.broker_id} {'chosen' if v.chosen else 'excluded'}: {v.reason}" for v in outcome.verdicts),
+            verdicts,
         )
         self.records.append(record)
         log.info(record.describe())

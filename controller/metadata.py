@@ -63,6 +63,8 @@ EPOCHS_APART = 1_000
 """How far: whoever comes first may have missed later terms than its log knows."""
 EPOCH_BELIEVED = 1 << 30
 """The greatest epoch that a heartbeat is believed; epochs have 32 bits."""
+FAILED = "Failed to elect a new master"
+"""The remark of an election that nobody came of."""
 
 _groups_decoder = msgspec.msgpack.Decoder(dict[str, Group])
 
@@ -280,7 +282,7 @@ class Metadata:
     def _elect_first(self, group: Group, broker_id: int, command: ElectMaster, features: int) -> Outcome:
         # the first to ask wins; its request proves that it lives, its first heartbeat may still be on the way
         if broker_id not in group.replicas or (command.designate and broker_id not in command.live):
-            return Outcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
+            return Outcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, FAILED)
         known = max((facts.epoch for facts in command.live.values() if facts.epoch <= EPOCH_BELIEVED), default=0)
         if known > 0 and features >= FROM_EPOCHS_OF_LOGS:
             group.master_epoch = known + EPOCHS_APART
@@ -288,16 +290,15 @@ class Metadata:
         return _show(group, Outcome(changed=True, members=_members(group)))
 
     def _nobody(self, group: Group, command: ElectMaster, verdicts: list[Verdict]) -> Outcome:
-        remark = "Failed to elect a new master"
         if command.broker_id is not None:
-            return Outcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark, verdicts=verdicts)
+            return Outcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, FAILED, verdicts=verdicts)
         changed = group.master_id is not None
         if changed:
             group.master_id = None
             group.master_epoch += 1
         return Outcome(
             ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
-            remark,
+            FAILED,
             changed,
             master_epoch=group.master_epoch,
             set_epoch=group.set_epoch,

@@ -158,7 +158,13 @@ async def elect_master(context: Context) -> Any:
         "designateElect": True,
         "invokeTime": context.session.world.clock.wall_ms(),
     }
-    answer = await context.session.call(leader, RequestCode.CONTROLLER_ELECT_MASTER, ext)
+    try:
+        answer = await context.session.call(leader, RequestCode.CONTROLLER_ELECT_MASTER, ext)
+    except BrokerError as error:
+        why = (await _explained(context, leader, values["bn"])).reasons.get(values.number("b", 0))
+        if error.code != ResponseCode.CONTROLLER_ELECT_MASTER_FAILED or why is None:
+            raise
+        raise BrokerError(error.code, f"{error.remark}: broker {values['b']}: {why}", error.address) from None
     header = answer.ext or {}
     context.output.line(
         f"\n#ClusterName\t{values['c']}\n#BrokerName\t{values['bn']}\n"
@@ -232,25 +238,25 @@ async def why_no_master(context: Context) -> Any:
     group = ((await json_body(context.session, answer)).get("replicasInfoTable") or {}).get(name)
     if group is None:
         raise ClientError(f"the controllers know no broker group {name}: none of its brokers has registered")
-    refusals, said = await _explained(context, leader, name)
+    said = await _explained(context, leader, name)
     replicas = [
-        attrs.evolve(await _with_log(context, replica), refusal=refusals.get(replica.broker_id, ""))
+        attrs.evolve(await _with_log(context, replica), refusal=said.refusal(replica.broker_id))
         for replica in no_master.replicas_of(group)
     ]
-    step = no_master.next_step(name, group.get("masterBrokerId"), replicas, said)
+    step = no_master.next_step(name, group.get("masterBrokerId"), replicas, said.step)
     context.output.lines(no_master.told(name, group, replicas, step))
     rules = {each.broker_id: no_master.verdict(each, group.get("masterBrokerId")) for each in replicas}
     return {**group, "rules": rules, "nextStep": step}
 
 
-async def _explained(context: Context, leader: str, name: str) -> tuple[dict[int, str], str]:
-    """Return what a controller of ours adds: whom it refuses for more than its absence, and what is to be done."""
+async def _explained(context: Context, leader: str, name: str) -> no_master.Explained:
+    """Return what a controller of ours adds to what any says: nothing where it is none of ours."""
     try:
         ext = {"brokerName": name}
         answer = await context.session.call(leader, RequestCode.CONTROLLER_EXPLAIN_MASTER, ext)
     except ClientError:
-        return {}, ""
-    return no_master.refusals(answer.body.decode("utf-8", "replace"))
+        return no_master.Explained()
+    return no_master.explained(answer.body.decode("utf-8", "replace"))
 
 
 async def _with_log(context: Context, replica: no_master.Replica) -> no_master.Replica:

@@ -61,18 +61,32 @@ def verdict(replica: Replica, master_id: int | None) -> str:
     return "refused: it runs, but its heartbeats do not reach the controllers"
 
 
-def refusals(explanation: str) -> tuple[dict[int, str], str]:
-    """Return why a controller of ours would elect none, by broker id, and what it says is to be done.
+@attrs.frozen
+class Explained:
+    """What a controller of ours says of a group when it is asked to explain it.
 
-    Args:
-        explanation: its answer to 1050.
+    Attributes:
+        reasons: which rule excludes a replica, by broker id.
+        chosen: it would elect one of the others, or has.
+        step: what is to be done.
     """
-    rows = [line.split("\t") for line in explanation.splitlines()]
+
+    reasons: Mapping[int, str] = {}
+    chosen: bool = False
+    step: str = ""
+
+    def refusal(self, broker_id: int) -> str:
+        """Return why it would elect nobody, this replica neither; empty when it would elect one."""
+        return "" if self.chosen else self.reasons.get(broker_id, "")
+
+
+def explained(text: str) -> Explained:
+    """Return what *text*, its answer to 1050, says."""
+    rows = [line.split("\t") for line in text.splitlines()]
     candidates = [row for row in rows if row[0] == "#Candidate" and len(row) > 4]
+    excluded = {int(row[1]): row[4] for row in candidates if row[3] == "excluded"}
     step = next((row[1] for row in rows if row[0] == "#NextStep" and len(row) > 1), "")
-    if any(row[3] == "would be chosen" for row in candidates):
-        return {}, step
-    return {int(row[1]): row[4] for row in candidates}, step
+    return Explained(excluded, len(excluded) < len(candidates), step)
 
 
 def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], said: str = "") -> str:

@@ -8,7 +8,7 @@ Source: ReplicasManager.java.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -108,7 +108,7 @@ class Led:
             broker,
             replication,
             self._controllers,
-            lambda: self.servers.addresses,
+            lambda: self._addresses,
             self._incarnation,
             lambda: None if self.state is None else self.state.elected,
         )
@@ -118,6 +118,8 @@ class Led:
         self.state: following.State | None = None
         self._registered = trio.CancelScope()
         self._finding = False
+        self._leader = ""
+        self._refused: tuple[Ask, str] | None = None
         self._replicas = RegisteredReplicas(self._clock, self._ask_addresses, lambda: self._pace.replicas)
         replication.registered = self._replicas.holds
         replication.sync_state_wanted.append(lambda members: self._tell(Wanted(members)))
@@ -149,8 +151,13 @@ class Led:
         finally:
             self._broker.client.on_close.remove(self._connection_closed)
 
+    @property
+    def _addresses(self) -> Collection[str]:
+        """Who is to hear this broker: the controllers that the settings name, and the one who leads, named or not."""
+        return dict.fromkeys([*self.servers.addresses, *filter(None, [self._leader])])
+
     def _connection_closed(self, address: str, connection: Connection) -> None:
-        if address in self.servers.addresses:
+        if address in self._addresses:
             self._replication.doubt()
             self._tell(Doubted())
 
@@ -161,7 +168,7 @@ class Led:
             nursery.start_soon(self.servers.run)
             while True:
                 registered = await self.ids.register()
-                self._replication.own_id = registered.broker_id
+                self._replication.own_id, self._leader = registered.broker_id, registered.leader
                 log.info("the controllers know this broker", id=registered.broker_id, group=self._broker.identity.name)
                 registered = await self._let_others_first(registered)
                 # They must know that it lives before they are asked for an election.
@@ -200,7 +207,7 @@ class Led:
         state, actions = following.begin(registered.broker_id, registered.leader, registered.word, now)
         proven_at = state.proven_at
         while True:
-            self.state = state
+            self.state, self._leader = state, state.leader or self._leader
             if state.proven_at != proven_at:
                 proven_at = state.proven_at
                 self._replication.prove(proven_at, state.named.set_epoch)
@@ -255,7 +262,9 @@ class Led:
                 self._replication.doubt()
             self._tell(Failed(ask, lost=True))
         except RefusedError as error:
-            log.info("the controller refused", question=ask.value, why=error)
+            if (ask, str(error)) != self._refused:  # what nobody can be elected for is asked again and again
+                self._refused = (ask, str(error))
+                log.info("the controller refused", question=ask.value, why=error)
             if ask is not Ask.SET or error.code in REPLACED:
                 self._replication.doubt()
             self._tell(Failed(ask, lost=False))

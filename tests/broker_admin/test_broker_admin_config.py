@@ -116,6 +116,8 @@ def test_lines_of_a_file_are_named_in_warnings_and_errors() -> None:
         "broker.conf:10: traceOn=no: expected true or false",
         "brokerRole=SLAVE\nbrokerId=0\n": "broker.conf:10: brokerId=0: expected more than 0, because",
         "enableControllerMode=true\n": "broker.conf:9: enableControllerMode=true needs controllerAddr, host:port",
+        "enableControllerMode=true\ncontrollerAddr=h:1;i\n": "broker.conf:10: controllerAddr=h:1;i: expected "
+        "host:port, several separated by ';', like 127.0.0.1:9878;",
         "enableControllerMode=true\ncontrollerAddr=h:1\nenableSlaveActingMaster=true\n": "broker.conf:9: "
         "enableControllerMode and enableSlaveActingMaster are two ways of failover",
         "brokerIP1=no host\n": "broker.conf:9: brokerIP1=no host: expected an IP address",

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from understudy.testkit.led.group import BROKERS, CONTROLLERS, LedGroup, led_group
+from understudy.testkit.quorum.settings import API_PORT
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
@@ -265,5 +266,58 @@ def test_a_slave_whose_host_is_back_before_its_master_misses_it_comes_into_the_s
             await group.kill(other)
             await group.kill(master)
             await holds_all(group, slave)
+
+    run_seed(scenario, 1)
+
+
+def test_a_group_that_waits_for_a_member_is_asked_for_and_told_of_once() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            master = await settled(group)
+            # given the only member of the set is away, and the others ask for an election again and again
+            others = [name for name in BROKERS if name != master]
+            for name in others:
+                await group.kill(name)
+            await until(lambda: group.members() == [master], 5)
+            await group.kill(master)
+            for name in others:
+                await group.start_broker(name)
+            await trio.sleep(10)
+            leader = next(one for one in group.controllers.values() if one.member.leads())
+            assert leader.failover is not None
+            entries, records = leader.member.facts().last_index, len(leader.failover.records)
+            # when that lasts for a minute
+            await trio.sleep(60)
+            # then nothing was added to the controllers' log, nor to what they say of it
+            assert (leader.member.facts().last_index, len(leader.failover.records)) == (entries, records)
+            assert "not in the sync state set" in leader.failover.records[-1].describe()
+            # and it leads as soon as it is back
+            await group.start_broker(master)
+            await until(lambda: group.master() == master, 5)
+
+    run_seed(scenario, 1)
+
+
+def test_controllers_that_do_not_lead_may_be_the_only_ones_that_the_settings_name() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, dict(ALL)) as group:
+            await send_all(group, await settled(group))
+            follower = next(name for name, one in group.controllers.items() if not one.member.leads())
+            # given brokers are started again with the address of one controller, which does not lead
+            for name in BROKERS:
+                await group.kill(name)
+            group.keys["controllerAddr"] = f"{group.cluster.address(follower)}:{API_PORT}"
+            for name in BROKERS:
+                await group.start_broker(name)
+            # then the one who leads hears them, too
+            await group.ready(3)
+            await holds_all(group, *BROKERS)
+            # and so does who leads after it
+            leader = next(name for name, one in group.controllers.items() if one.member.leads())
+            before = known(group)
+            await group.kill(leader)
+            await until(lambda: any(one.member.leads() for one in group.controllers.values()), 10)
+            await trio.sleep(5 * TIMEOUT_SECONDS)
+            assert known(group) == before
 
     run_seed(scenario, 1)

@@ -58,10 +58,15 @@ def test_each_replica_has_its_rule() -> None:
 
 
 async def why(group: LedGroup, *, as_json: bool = False) -> str:
-    stream = io.StringIO()
     controllers = ";".join(f"{group.cluster.address(name)}:{API_PORT}" for name in CONTROLLERS)
-    command = load_commands()["whyNoMaster"]
-    values = parse(command.all_options, ["-a", controllers, "-b", "g"])
+    return await run(group, "whyNoMaster", "-b", "g", controllers=controllers, as_json=as_json)
+
+
+async def run(group: LedGroup, name: str, *options: str, controllers: str = "", as_json: bool = False) -> str:
+    """Return what command *name* of mqadmin prints, asked of *controllers*, by default of the first one."""
+    stream, command = io.StringIO(), load_commands()[name]
+    addresses = controllers or f"{group.cluster.address(CONTROLLERS[0])}:{API_PORT}"
+    values = parse(command.all_options, ["-a", addresses, *options])
     await run_command(command, values, "", Output(as_json, stream), group.cluster.client_world("operator"))
     return stream.getvalue()
 
@@ -116,11 +121,11 @@ def test_members_that_have_lost_their_memory_wait_for_one_that_is_lost_for_good_
             step = f"mqadmin cleanBrokerMetadata -bn g -b '{ids[lost]}'"
             assert step in told
             assert "electMaster" not in told
+            elected = ("electMaster", "-bn", "g", "-c", "DefaultCluster", "-b", str(ids[back[0]]))
+            with pytest.raises(ClientError, match=f"new master: broker {ids[back[0]]}: its memory is lost"):
+                await run(group, *elected)
             # when the operator does what it says
-            command = load_commands()["cleanBrokerMetadata"]
-            address = f"{group.cluster.address(CONTROLLERS[0])}:{API_PORT}"
-            values = parse(command.all_options, ["-a", address, "-bn", "g", "-b", str(ids[lost])])
-            await run_command(command, values, "", Output(False, io.StringIO()), group.cluster.client_world("operator"))
+            await run(group, "cleanBrokerMetadata", "-bn", "g", "-b", str(ids[lost]))
             # then one of the others leads
             await until(lambda: group.master() in back, 10)
             assert "#NextStep\tnothing: broker" in await why(group)
