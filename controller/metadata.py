@@ -12,7 +12,8 @@ against something old. Laws:
    only ones at once, as in the reference. With feature 4 who does not live when a master is elected is none of them:
    it may have lost its memory. With feature 5 it is, if it comes back with the incarnation that its store had when it
    came into the set; and nobody is who lives with another one, unless all do.
-2. Ids are given once; the next one is greater than any that was given.
+2. Ids are given once; the next one is greater than any that was given. Brokers of a group that is not known any more
+   have those that they had: that is feature 6.
 3. A refused command changes nothing. One that cannot be applied is refused as well, by every member alike.
 
 Differs from the reference: the next id is the greatest plus one (the reference counts additions); a group that already
@@ -58,6 +59,11 @@ INCARNATIONS = 5
 """The feature version from which on who was away then is of it, too, if it comes back with the store that it had.
 
 And a group whose master is not heard may be cleaned, for it is not deposed when nobody is heard.
+"""
+OWN_IDS = 6
+"""The feature version from which on whoever is first in a group that is not known has the id that it had before.
+
+With another one it could get that of a broker that lives: both would be master at the same word.
 """
 EPOCHS_APART = 1_000
 """How far: whoever comes first may have missed later terms than its log knows."""
@@ -106,7 +112,7 @@ class Metadata:
 
     def _run(self, command: Command, features: int) -> Outcome:
         if isinstance(command, ApplyBrokerId):
-            return self._apply_broker_id(command)
+            return self._apply_broker_id(command, features)
         if isinstance(command, RegisterBroker):
             return self._register(command)
         if isinstance(command, AlterSyncStateSet):
@@ -127,11 +133,11 @@ class Metadata:
 
     # -- commands ------------------------------------------------------------------------------------------------
 
-    def _apply_broker_id(self, command: ApplyBrokerId) -> Outcome:
+    def _apply_broker_id(self, command: ApplyBrokerId, features: int) -> Outcome:
         name, broker_id = command.broker_name, command.broker_id
         group = self.groups.get(name)
         if group is None:
-            if broker_id != 1:
+            if broker_id < 1 or (broker_id > 1 and features < OWN_IDS):
                 return Outcome(
                     ResponseCode.CONTROLLER_BROKER_ID_INVALID,
                     f"Broker-set: {name} hasn't been registered in controller, but broker try to apply brokerId: "

@@ -8,6 +8,7 @@ import msgspec
 
 from understudy.controller.answers import (
     broker_id_of,
+    check_owner,
     election_body,
     group_answer,
     incarnation_of,
@@ -134,14 +135,8 @@ class ControllerRequests:
         if broker_id is None:
             raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId")
         key = BrokerKey(required(command, "clusterName"), required(command, "brokerName"), broker_id)
-        group = self._metadata.groups.get(key.broker_name)
-        if group is not None and group.cluster_name not in ("", key.cluster_name):
-            # It would keep a dead broker of the other cluster alive.
-            remark = (
-                f"Broker-set: {key.broker_name} belongs to cluster {group.cluster_name}; give the brokers of cluster "
-                f"{key.cluster_name[:100]} another brokerName"
-            )
-            raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
+        address = required(command, "brokerAddr")
+        check_owner(self._metadata.groups.get(key.broker_name), key, address)
         if not self._registered(key.broker_name, broker_id):
             self._check_room_for(key)
         now = self._clock.monotonic()
@@ -155,7 +150,6 @@ class ControllerRequests:
         )
         timeout_ms = number_of(command, "heartbeatTimeoutMills", DEFAULT_TIMEOUT_MS)
         pause_seconds = max(0, number_of(command, "heartbeatInterval", 0)) / 1000
-        address = required(command, "brokerAddr")
         heartbeat = Heartbeat(address, now, timeout_ms / 1000, connection, facts, pause_seconds)
         self.heartbeat_count += 1
         try:

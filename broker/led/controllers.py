@@ -123,13 +123,15 @@ class Controllers:
         return Word(role.master_id, role.master_address, role.epoch, members, set_epoch)
 
     async def addresses(self, leader: str) -> Mapping[int, str]:
-        """Return where the replicas of the group are, by persistent id (1006)."""
+        """Return where the replicas of the group are, by persistent id (1006); nobody of a group that is not known."""
         answer = await self._ask(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, dumps([self._name.broker]))
         try:
-            group = json_of(answer)["replicasInfoTable"][self._name.broker]
+            group = json_of(answer)["replicasInfoTable"].get(self._name.broker)
+            if group is None:
+                return {}
             rows = [*group["inSyncReplicas"], *group["notInSyncReplicas"]]
             return {int(row["brokerId"]): str(row["brokerAddress"]) for row in rows[:SET_MEMBERS_MAX]}
-        except (JsonError, LookupError, TypeError, ValueError) as error:
+        except (AttributeError, JsonError, LookupError, TypeError, ValueError) as error:
             raise _unreadable(answer, f"replicas of the group: {error!r}") from None
 
     async def heartbeat(self, address: str, fields: Mapping[str, str]) -> None:

@@ -273,6 +273,8 @@ class Led:
         else:
             if word is None:
                 self._tell(Failed(ask, lost=False))
+            elif word.master_id == state.own_id and word.master_address != self._broker.identity.address:
+                self._displaced(word.master_address)
             else:
                 if word.master_id != state.own_id:
                     self._replication.doubt()
@@ -307,14 +309,22 @@ class Led:
         return await self._controllers.addresses(state.leader)
 
     async def _look_whether_known(self, leader: str, own_id: int) -> None:
-        """Register once more: the group may have been removed and made anew by another broker of it."""
+        """Look who has the id: the group may have been removed, and made anew by another broker of it."""
         try:
-            await self._controllers.register(leader, own_id, self._broker.identity.address)
-        except RefusedError as error:
-            if error.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
-                self._register_again()
-        except UnansweredError:
+            there = (await self._controllers.addresses(leader)).get(own_id)
+        except (UnansweredError, RefusedError):
             return  # another one leads meanwhile; the next question finds it
+        if there is None:
+            self._register_again()
+        elif there != self._broker.identity.address:
+            self._displaced(there)
+
+    def _displaced(self, there: str) -> None:
+        """Know that the broker at *there* has the id of this one: both would be master at the same word."""
+        log.error("another broker has the id of this one", id=self._replication.own_id, there=there)
+        self._replication.doubt()
+        self._replication.set_fenced(True)
+        self._registered.cancel()
 
     def _register_again(self) -> None:
         log.warning("the controllers know this broker no longer: it claims its id again", id=self._replication.own_id)

@@ -33,7 +33,7 @@ class QuorumSettings:
     listen_host: str = "0.0.0.0"
     timing: Timing = attrs.field(factory=Timing)
     compaction_entries: int = 5000
-    features: int = 5
+    features: int = 6
     tls: TlsFiles | None = None
     secret_file: str = ""
     open_to_all: bool = False

@@ -15,6 +15,7 @@ from test_broker_led_rows import others, part
 
 from understudy.broker.broker import Broker
 from understudy.broker.role import Role
+from understudy.controller import metadata
 from understudy.format.json_dialect import loads
 from understudy.format.record import decode_records
 from understudy.mqclient.heartbeat import ConsumeFrom
@@ -228,3 +229,64 @@ def test_who_has_read_everything_is_sent_back_by_nobody_while_masters_change(sla
     run_seed(scenario, 8)
     assert codes[ResponseCode.SUCCESS] > 50
     assert ResponseCode.PULL_OFFSET_MOVED not in codes
+
+
+async def wipe_controllers(group: LedGroup) -> None:
+    """Start all controllers anew, with empty disks, while the brokers live."""
+    for name in CONTROLLERS:
+        await group.kill(name)
+        group.cluster.host(name).disk.remove_tree("/controller")
+    await trio.sleep(3)
+    for name in CONTROLLERS:
+        await group.start_controller(name)
+
+
+def masters(group: LedGroup) -> list[str]:
+    """The hosts of all that take themselves for masters."""
+    return [name for name, broker in group.brokers.items() if not broker.role.is_slave]
+
+
+@pytest.mark.parametrize("seed", [3, 4, 6])
+def test_living_brokers_keep_their_ids_whoever_comes_first_to_controllers_that_know_nothing(seed: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            assert await group.send(first, b"before") == 0
+            ids = {name: part(group, name).own_id for name in BROKERS}
+            await wipe_controllers(group)
+            await group.ready(3)
+            assert {name: part(group, name).own_id for name in BROKERS} == ids
+            assert masters(group) == [group.master()]
+            assert await group.send(masters(group)[0], b"after") == 0
+            await until(lambda: all(group.bodies(name) == [b"before", b"after"] for name in BROKERS), 10)
+
+    run_seed(scenario, seed)
+
+
+@pytest.mark.parametrize("keys", [{}, ALL])
+def test_no_two_brokers_lead_in_one_epoch_though_controllers_give_the_id_of_one_to_another(
+    keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "OWN_IDS", 1_000)  # as real ones, and those before it
+
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, keys) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            before = {name: part(group, name).own_id for name in BROKERS}
+            await wipe_controllers(group)
+            # given the first to come gets the id of another one, and is elected
+            await until(lambda: (facts := group.facts()) is not None and facts.master_id == 1, 20)
+            await trio.sleep(20)
+            taken, owner = group.host_of(1), next(name for name in BROKERS if before[name] == 1)
+            assert taken != owner
+            # then it takes messages alone, and the other one says why it does not
+            assert await group.send(taken, b"taken") == 0
+            assert await group.send(owner, b"refused") != 0
+            assert group.brokers[owner].role.epoch < group.brokers[taken].role.epoch
+            led = group.brokers[owner].led
+            assert led is not None
+            assert f"is alive at {group.brokers[taken].identity.address}" in led.ids.problem
+
+    run_seed(scenario, 3)
