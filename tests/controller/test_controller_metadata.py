@@ -18,7 +18,8 @@ from understudy.controller.commands import (
     encode,
 )
 from understudy.controller.election import Live
-from understudy.controller.metadata import Metadata
+from understudy.controller.metadata import INCARNATIONS, OWN_IDS, Metadata
+from understudy.remoting.codes import ResponseCode
 
 ALL = {1: Live(1, 100), 2: Live(1, 100), 3: Live(1, 100)}
 
@@ -320,3 +321,17 @@ def test_epochs_never_go_back_and_masters_come_from_the_set(commands: list[Comma
             assert group.master_id in group.replicas
             assert group.master_id in group.sync_state_set
     assert metadata.snapshot() == twin.snapshot()
+
+
+def test_the_first_broker_of_a_group_that_is_not_known_has_the_id_that_it_had() -> None:
+    def first(broker_id: int, features: int) -> tuple[int, list[int], int]:
+        metadata, command = Metadata(), ApplyBrokerId("C", "a", broker_id, "10.0.0.1:10911;1")
+        code = decode_outcome.decode(metadata.apply(1, 0, features, encode(command))).code
+        return code, [*metadata.groups], metadata.next_broker_id("a")
+
+    refused = (ResponseCode.CONTROLLER_BROKER_ID_INVALID, [], 1)
+    assert first(7, OWN_IDS) == (0, ["a"], 8)
+    assert first(7, INCARNATIONS) == refused
+    assert first(0, OWN_IDS) == refused
+    assert first(-1, OWN_IDS) == refused
+    assert first(1, INCARNATIONS) == (0, ["a"], 2)

@@ -65,7 +65,7 @@ async def test_a_command_that_may_be_under_way_is_never_called_refused(autojump_
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_group_that_never_had_a_master_needs_no_unclean_election(alive: bool) -> None:
     metadata, liveness = Metadata(), Liveness(0.0)
-    metadata._apply_broker_id(ApplyBrokerId("C", "a", 1, "h:1;1"))
+    metadata._apply_broker_id(ApplyBrokerId("C", "a", 1, "h:1;1"), 1)
     if alive:
         heartbeat = Heartbeat("h:1", 1.0, 10, "connection", Live(0, 0))
         liveness.heartbeat(BrokerKey("C", "a", 1), heartbeat)

@@ -126,7 +126,7 @@ async def with_group(desk: Desk) -> None:
             "clusterName": "C",
             "brokerName": "a",
             "appliedBrokerId": str(broker_id),
-            "registerCheckCode": f"h:{broker_id};1",
+            "registerCheckCode": f"{HEARTBEAT['brokerAddr']};{broker_id}",
         }
         assert (await desk.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, ext)).code == 0
 
@@ -161,6 +161,15 @@ async def test_a_heartbeat_of_another_cluster_keeps_nobody_alive(autojump_clock:
     answer = await desk.ask(RequestCode.BROKER_HEARTBEAT, {**HEARTBEAT, "clusterName": "other", "brokerId": "1"})
     assert answer.code == ResponseCode.CONTROLLER_INVALID_REQUEST
     assert "belongs to cluster C" in (answer.remark or "")
+    assert desk.liveness.record("a", 1) is None
+
+
+async def test_a_heartbeat_of_another_address_keeps_nobody_alive(autojump_clock: trio.testing.MockClock) -> None:
+    desk = Desk()
+    await with_group(desk)
+    answer = await desk.ask(RequestCode.BROKER_HEARTBEAT, {**HEARTBEAT, "brokerAddr": "10.0.0.8:1", "brokerId": "1"})
+    assert answer.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+    assert "BrokerId: 1 in broker-set: a belongs to 10.0.0.9:1" in (answer.remark or "")
     assert desk.liveness.record("a", 1) is None
 
 
