@@ -90,7 +90,14 @@ def explained(text: str) -> Explained:
 
 
 def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], said: str = "") -> str:
-    """Return the smallest safe thing to do; *said*: what a controller says that knows more of it."""
+    """Return the smallest safe thing to do.
+
+    Args:
+        name: of the group.
+        master_id: of its master; ``None`` without one.
+        replicas: of the group.
+        said: what a controller says that knows more of it; empty where there is none.
+    """
     by_id = {replica.broker_id: replica for replica in replicas}
     master = None if master_id is None else by_id.get(master_id)
     if master is not None and master.alive:
@@ -123,7 +130,14 @@ def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], sai
 
 
 def told(name: str, group: Mapping[str, Any], replicas: Sequence[Replica], step: str) -> list[str]:
-    """Return the lines that are printed; *step*: what is to be done."""
+    """Return the lines that are printed.
+
+    Args:
+        name: of the group.
+        group: as 1006 answers it.
+        replicas: of the group.
+        step: what is to be done.
+    """
     master_id = group.get("masterBrokerId")
     lines = [f"#BrokerName\t{name}", f"#Master\t{master_id if master_id is not None else 'none'}"]
     lines.append(f"#MasterEpoch\t{group.get('masterEpoch')}")
