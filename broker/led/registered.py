@@ -47,7 +47,8 @@ class RegisteredReplicas:
             handled = self._stranger.count
             with contextlib.suppress(UnansweredError, RefusedError):
                 addresses = await self._ask()
-                self._known = AddressRanges(";".join(host for host in map(_host_of, addresses.values()) if host))
+                if addresses:  # none of a group that was removed, until its brokers have registered again
+                    self._known = AddressRanges(";".join(host for host in map(_host_of, addresses.values()) if host))
             await self._clock.sleep(AGAIN_SECONDS)
             with self._clock.move_on_after(self._period_s()):
                 await self._stranger.wait(handled)
