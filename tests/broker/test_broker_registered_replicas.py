@@ -11,7 +11,9 @@ from understudy.broker.led.registered import RegisteredReplicas
 from understudy.runtime.clock import SystemClock
 
 
-async def test_replicas_of_a_group_that_was_removed_are_known_until_it_is_there_again(autojump_clock: MockClock) -> None:
+async def test_replicas_of_a_group_that_was_removed_are_known_until_it_is_there_again(
+    autojump_clock: MockClock,
+) -> None:
     answers: list[Mapping[int, str]] = [{1: "10.0.0.1:10911", 2: "10.0.0.2:10911"}, {}, {1: "10.0.0.1:10911"}]
 
     async def ask() -> Mapping[int, str]:
