@@ -164,10 +164,11 @@ class DelayLevels:
                     self._store.note_rotten(names.SCHEDULE_TOPIC, queue, at)
                     self.skipped(level, at, at + 1)
                     return Found(tuple(items), at + 1, None)
-                if records[0].queue_offset > at:
-                    self.skipped(level, at, records[0].queue_offset)
-                items += [Item(record.queue_offset, self._message(level, record)) for record in records]
-                at = records[-1].queue_offset + 1
+                for record in records:
+                    if record.queue_offset > at:
+                        self.skipped(level, at, record.queue_offset)
+                    items.append(Item(record.queue_offset, self._message(level, record)))
+                    at = record.queue_offset + 1
                 left_bytes -= found.size_bytes
             if reading.due_ms is not None:
                 return Found(tuple(items), at, reading.due_ms)
