@@ -7,7 +7,7 @@ worked off before it was lost, or by a slave that acted meanwhile, is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from understudy.broker.broker import Broker
 from understudy.format import names
@@ -100,18 +100,17 @@ def skipped(broker: Broker, level: int, first: int, after: int) -> None:
 async def begin_passing(broker: Broker) -> None:
     """Note durably what *broker* may pass from now on, if its log has a hole; to be called before it does."""
     if broker.store.hole is not None:
-        await _note(broker, begun(broker.store.holes.passed, positions(broker)))
+        now = positions(broker)
+        await _note(broker, lambda passed: begun(passed, now))
 
 
 async def end_passing(broker: Broker) -> None:
     """Note durably that *broker* passes nothing until it begins again: others tell it how far they have come."""
-    await _note(broker, ended(broker.store.holes.passed, reached(broker)))
+    await _note(broker, lambda passed: ended(passed, reached(broker)))
 
 
-async def _note(broker: Broker, passed: Passed) -> None:
-    if passed == broker.store.holes.passed:
-        return
+async def _note(broker: Broker, change: Callable[[Passed], Passed]) -> None:
     try:
-        await broker.store.holes.note_passed(passed)
+        await broker.store.holes.note_passed(change)
     except OSError as error:
         log.error("what is passed while messages are missing is not on the disk", why=error)

@@ -73,7 +73,6 @@ class Holes:
             and durably so when :attr:`is_saved`.
         back: what is being written, or is written and not entered.
         entered: what was written and entered, where its place was free.
-        passed: what deferred services may have passed while there was a hole.
         putting: where the log ended (bytes) before the first of :attr:`entered` was put once more; ``None``: none was.
         put: what names each of them that is known to be put, which is not noted yet.
         found: called when there is a first hole where there was none.
@@ -93,7 +92,8 @@ class Holes:
         self._saved_copied: tuple[int, ...] = ()
         self.back: Spans = ()
         self.entered: Spans = ()
-        self.passed: Passed = ()
+        self._passed: Passed = ()
+        self._passed_since: list[tuple[int, int, int, int]] = []  # others go on while a thread writes
         self.putting: int | None = None
         self.put: set[Hashable] = set()
         self.is_put_known = True
@@ -105,6 +105,11 @@ class Holes:
     def first(self) -> int | None:
         """The first hole whose file is still there; ``None`` for a log without one."""
         return self._first_of(self.noted)
+
+    @property
+    def passed(self) -> Passed:
+        """What deferred services may have passed while there was a hole."""
+        return (*self._passed, *self._passed_since)
 
     @property
     def first_copied(self) -> int | None:
@@ -146,7 +151,7 @@ class Holes:
     def load(self) -> None:
         """Read the note. Blocking."""
         self.noted, self.again, self.copied, self._saved_copied, self.back, self.entered = (), None, (), (), (), ()
-        self.passed, self.putting, self._entering = (), None, ()
+        self._passed, self._passed_since, self.putting, self._entering = (), [], None, ()
         if not self._disk.exists(self._path):
             return
         found: dict[str, list[list[int]]] = {kind: [] for kind in _NUMBERS}
@@ -164,7 +169,7 @@ class Holes:
         self.copied = tuple(each for each in self._saved_copied if each >= low)
         self.back = tuple((first, after) for first, after in found[_BACK])
         self.entered = tuple((first, after) for first, after in found[_ENTERED])
-        self.passed = tuple((kind, queue, first, after) for kind, queue, first, after in found[_PASSED])
+        self._passed = tuple((kind, queue, first, after) for kind, queue, first, after in found[_PASSED])
         self._entering = self.back  # the start enters all of it
         self.putting = min((each for (each,) in found[_PUTTING]), default=None)
         self.is_put_known = self.putting is None
@@ -188,7 +193,8 @@ class Holes:
         holes = first_holes((each for each in found if each >= low), self._file_bytes)
         copied = self.copied
         back, entered = (tuple(each for each in spans if each[1] > low) for spans in (back, entered))
-        passed = self.passed if holes or back or entered else ()
+        since = len(self._passed_since)
+        passed = (*self._passed, *self._passed_since[:since]) if holes or back or entered else ()
         putting = self.putting if entered else None
         content = "".join(
             [
@@ -210,7 +216,8 @@ class Holes:
             self._disk.sync_folder(self._folder)
         self._saved = content
         self.noted, self.again, self._saved_copied = holes, again, copied
-        self.back, self.entered, self.passed, self.putting = back, entered, passed, putting
+        self.back, self.entered, self._passed, self.putting = back, entered, passed, putting
+        del self._passed_since[:since]
 
     async def save(self) -> None:
         """Note durably what was copied. Raises ``OSError``: the disk did not take it."""
@@ -265,15 +272,19 @@ class Holes:
         Args:
             kind, queue, first, after: as in :attr:`passed`.
         """
-        self.passed = (*self.passed, (kind, queue, first, after))
+        self._passed_since.append((kind, queue, first, after))
 
-    async def note_passed(self, passed: Passed) -> None:
-        """Note durably what was passed while there was a hole; it is known also when the disk refuses.
+    async def note_passed(self, change: Callable[[Passed], Passed]) -> None:
+        """Note durably what *change* makes of :attr:`passed`; it is known also when the disk refuses.
 
         Raises ``OSError``: the disk did not take it.
         """
         async with self._turn:
-            self.passed = passed
+            before = self.passed
+            passed = change(before)
+            if passed == before:
+                return
+            self._passed, self._passed_since = passed, []
             await self._disk.in_thread(partial(self.keep, self.noted, self.again))
 
     async def begin_putting(self, end: int) -> None:

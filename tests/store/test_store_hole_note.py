@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
+import pytest
+import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.runtime.durable import write_durably
 from understudy.store.holes import Holes
 from understudy.testkit.sim.disk import SimDisk
 
@@ -75,7 +80,7 @@ async def test_what_was_passed_is_known_as_long_as_something_is_missing_or_waits
     opened = notes_on(disk)
     holes, passed = opened(), ((0, 5, 7, 0), (1, 0, 2, 9))
     holes.keep([10])
-    await holes.note_passed(passed)
+    await holes.note_passed(lambda before: passed)
     await holes.note_back([(10, 40)])
     await holes.begin_again(10)
     await holes.end_again(lambda noted: ())
@@ -100,3 +105,41 @@ async def test_a_line_that_means_nothing_does_not_take_the_others_with_it(autoju
     holes = Holes(disk, "/store", 100, lambda: 0)
     holes.load()
     assert (holes.first, holes.again, holes.back) == (10, 10, ((10, 40),))
+
+
+async def test_what_is_passed_while_the_note_is_written_is_known(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimDisk(random.Random(1))
+    holes = notes_on(disk)()
+    holes.keep([10])
+    written = write_durably
+
+    def write(*given: Any, **more: Any) -> None:
+        written(*given, **more)
+        holes.pass_over(0, 5, 8, 9)  # as others do on the event loop while a thread waits for the disk
+
+    holes.pass_over(0, 5, 7, 8)
+    with monkeypatch.context() as patched:
+        patched.setattr("understudy.store.holes.write_durably", write)
+        await holes.change(lambda noted: [*noted, 250])
+    assert holes.passed == ((0, 5, 7, 8), (0, 5, 8, 9))
+    await holes.save()
+    assert notes_on(disk)().passed == ((0, 5, 7, 8), (0, 5, 8, 9))
+
+
+async def test_what_is_passed_while_the_note_waits_for_its_turn_is_known(autojump_clock: object) -> None:
+    disk = SimDisk(random.Random(1))
+    holes = notes_on(disk)()
+    holes.keep([10])
+    disk.answers = trio.Event()
+    async with trio.open_nursery() as nursery:
+        # given a disk that takes its time, and a second note that waits for the first
+        nursery.start_soon(holes.change, lambda noted: [*noted, 250])
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(holes.note_passed, lambda passed: (*passed, (1, 0, 3, 0)))
+        await trio.testing.wait_all_tasks_blocked()
+        holes.pass_over(0, 5, 7, 8)
+        disk.answers.set()
+    assert holes.passed == ((0, 5, 7, 8), (1, 0, 3, 0))
+    assert notes_on(disk)().passed == holes.passed
