@@ -7,7 +7,7 @@ no other; queues that rest cost nothing. The decisions are those of :mod:`~under
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import attrs
@@ -39,6 +39,8 @@ SET_BACK_MS = 1_000
 """A clock that was set back by more than this is noticed; by less, messages are late by as much."""
 LONGEST_SLEEP_SECONDS = 10.0
 """While something waits: a clock that is set forward wakes nobody, and what waits may be due by it at once."""
+MISSING_MS = 1_000
+"""Pause while messages may be there in a moment that cannot be read."""
 GRACE_SECONDS = 4.0
 """How long a put may take to end after the service was stopped: cut short, it is done twice."""
 _AT_REST = DeferredQueue()
@@ -63,6 +65,10 @@ class Source(Protocol):
         """Note that everything of *queue* before *position* is done."""
         ...
 
+    def undo(self, queue: int) -> None:
+        """Take note that what was read of *queue* last does not count, and is read once more."""
+        ...
+
     def stored(self, message: InnerMessage) -> None:
         """Count a message that was put."""
         ...
@@ -75,12 +81,17 @@ class DeferredService:
         clock: wall time decides what is due.
         source: reads the queues and keeps their progress.
         target: where due messages go; may be replaced while nothing runs.
+
+    Attributes:
+        target: as given.
+        missing: returns whether what cannot be read now may be there in a moment; nothing is passed meanwhile.
     """
 
     def __init__(self, clock: Clock, source: Source, target: Redelivery) -> None:
         self._clock = clock
         self._source = source
         self.target = target
+        self.missing: Callable[[], bool] = lambda: False
         self._queues: dict[int, DeferredQueue] = {}
         self._puts: set[trio.CancelScope] = set()
         self._put_ended = Signal()
@@ -168,7 +179,7 @@ class DeferredService:
                         self._source.move(number, position)
                     case Read(position):
                         await trio.lowlevel.checkpoint()
-                        event = self._source.read(number, position)
+                        event = self._read(number, position)
                     case Put(messages):
                         await trio.lowlevel.checkpoint()  # the read was enough for one turn
                         event = Settled(await self._put(messages))
@@ -176,6 +187,14 @@ class DeferredService:
                 break
             self._queues[number], actions = step(self._queues[number], event, self._clock.wall_ms())
         self._wake.set()
+
+    def _read(self, number: int, position: int) -> Found:
+        if not self.missing():
+            found = self._source.read(number, position)
+            if not self.missing():
+                return found
+            self._source.undo(number)  # it was found just now that messages are damaged
+        return Found((), position, self._clock.wall_ms() + MISSING_MS)
 
     async def _put(self, messages: tuple[InnerMessage, ...]) -> tuple[bool, ...]:
         statuses: Sequence[PutStatus] = ()

@@ -133,6 +133,9 @@ class DelayLevels:
         self._progress.update(level, position)
         self.left_out.moved(level, position)
 
+    def undo(self, level: int) -> None:
+        """Have what was read of *level* read once more: nothing is kept of it."""
+
     def stored(self, message: InnerMessage) -> None:
         """Count a delivered message."""
         if message.topic == names.SCHEDULE_TOPIC:

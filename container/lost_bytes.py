@@ -4,6 +4,23 @@ from __future__ import annotations
 
 from understudy.broker.broker import Broker
 
+PATIENCE_SECONDS = 5.0
+"""How long what is due waits at a master for slaves that are asked for damage which was just found."""
+
+
+def may_come(broker: Broker) -> bool:
+    """Return whether messages that *broker* cannot read may be in its log in a moment, or its master has them.
+
+    Damage can be found by who is about to pass it. So it is noted first, which has a slave that acts leave what is
+    stored to its master, and a master that lacked nothing before ask its slaves.
+    """
+    holes = broker.store.holes
+    if holes.behind:
+        return True
+    if broker.role.is_slave:
+        return broker.replication.messages_missing
+    return holes.first is not None and broker.world.clock.monotonic() - holes.found_s < PATIENCE_SECONDS
+
 
 async def fill_holes(broker: Broker) -> None:
     """Ask the slaves of a master for what its log lacks; see :class:`understudy.container.master_holes.MasterHoles`."""

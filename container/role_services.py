@@ -23,7 +23,7 @@ from understudy.container.acting import Situation, acts, services
 from understudy.container.failover_modules import import_for_failover
 from understudy.container.listening import Listening
 from understudy.container.log_topics import LogTopics
-from understudy.container.lost_bytes import begin_passing, end_passing, fill_holes, heal, put_again, skipped
+from understudy.container.lost_bytes import begin_passing, end_passing, fill_holes, heal, may_come, put_again, skipped
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import load_table
@@ -94,6 +94,8 @@ class RoleServices:
         """Hear of everything that the decisions depend on, inside the block."""
         broker = self._broker
         broker.delay_levels.skipped = partial(skipped, broker)
+        missing = broker.schedule.missing = broker.pops.revive.missing = partial(may_come, broker)
+        broker.timing.wait_for(missing)
         with ExitStack() as stack:
             replication = broker.replication
             for listeners in (

@@ -23,6 +23,7 @@ The reference has no such file: it cuts its log at the first damage.
 
 from __future__ import annotations
 
+import math
 import os.path
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
@@ -77,6 +78,8 @@ class Holes:
         put: what names each of them that is known to be put, which is not noted yet.
         found: called when there is a first hole where there was none.
         is_put_known: whether those are all; after a start the log is asked.
+        behind: damage was found that is not noted yet.
+        found_s: when it was found in a log of which nothing was missing, in monotonic seconds.
     """
 
     def __init__(self, disk: Disk, folder: str, file_bytes: int, min_offset: Callable[[], int]) -> None:
@@ -97,6 +100,7 @@ class Holes:
         self.putting: int | None = None
         self.put: set[Hashable] = set()
         self.is_put_known = True
+        self.behind, self.found_s = False, -math.inf
         self.found: list[Callable[[], None]] = []
         self._entering: Spans = ()
         self._saved = b""

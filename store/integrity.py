@@ -220,6 +220,9 @@ class Integrity:
             at=physical,
         )
         self._damaged.add(physical)
+        if self._core.holes.first is None and not self._core.holes.behind:
+            self._core.holes.found_s = self._core.clock.monotonic()
+        self._core.holes.behind = True
         segment = self._core.segments.find(physical)
         if segment is not None:
             at = (physical - segment.start) // _CELL_BYTES
@@ -237,6 +240,7 @@ class Integrity:
             handled = await self._news.wait(handled)
             try:
                 await core.holes.change(lambda noted: [*noted, *self._damaged])
+                core.holes.behind = handled != self._news.count
             except OSError as error:
                 log.error("where the damage lies could not be noted, trying again", why=os_failure(error))
                 self._news.set()

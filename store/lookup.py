@@ -15,7 +15,7 @@ from understudy.store.dispatch import Dispatcher
 from understudy.store.heads import own_offset, store_time
 from understudy.store.integrity import Integrity
 from understudy.store.status import QueryResult
-from understudy.store.walk import VOID_TOPIC, RecordHead
+from understudy.store.walk import VOID_TOPIC, RecordHead, is_void
 
 _QUERY_ROUNDS = 3
 #: Index type that searches for tags.
@@ -160,6 +160,12 @@ class Lookup:
         extent = self.record_extent(topic, queue_id, offset)
         if extent is not None:
             self._integrity.note(extent[0])
+
+    def note_rotten_record(self, physical_offset: int, size: int) -> None:
+        """Know that a record of *size* bytes is damaged, if something stands there that is not void."""
+        head = self._core.log.parse_at(physical_offset, check_crc=False)
+        if head is not None and head.size_bytes == size and not is_void(head):
+            self._integrity.note(physical_offset)
 
     def read(self, physical_offset: int) -> memoryview | None:
         """Return the record that starts at *physical_offset*, its checksum compared; None if there is no whole one."""

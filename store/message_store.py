@@ -66,7 +66,7 @@ class MessageStore:
         append_batch: writes a client's batch, see :meth:`understudy.store.batch_writer.BatchWriter.append_batch`.
         get: reads messages of a queue, see :meth:`understudy.store.reader.Reader.get`.
         wait_flushed, flush, syncing_seconds: see :class:`understudy.store.flush.Flusher`.
-        read, record_before, note_rotten: of records, see :class:`understudy.store.lookup.Lookup`, as for the next ones.
+        read, record_before, note_rotten, note_rotten_record: see :class:`understudy.store.lookup.Lookup`, as the next.
         min_queue_offset, max_queue_offset, written_queue_offset, offset_by_time, queue_offset_at: queue offsets.
         store_time_of, earliest_store_time: when messages were stored.
         read_ahead: has the system read more of the log from the disk than was asked for, as it does by default, or not.
@@ -133,7 +133,7 @@ class MessageStore:
         self.written_queue_offset, self.is_in_place = lookup.written_queue_offset, lookup.is_in_place
         self.offset_by_time, self.queue_offset_at = lookup.offset_by_time, lookup.queue_offset_at
         self.store_time_of, self.earliest_store_time = lookup.store_time_of, lookup.earliest_store_time
-        self.note_rotten = lookup.note_rotten
+        self.note_rotten, self.note_rotten_record = lookup.note_rotten, lookup.note_rotten_record
         self.compacted_copies, self.compaction_logs = core.compacted.copies_at, core.compacted.logs
         self.finish_truncation, self.note_stand_in = self._truncation.finish, core.holes.note_copied
 

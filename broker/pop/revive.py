@@ -29,9 +29,10 @@ from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
 from understudy.broker.timer.lateness import ahead_ms, late_ones_wait, may_hold
 from understudy.broker.timer.request import TIMER_QUEUE
 from understudy.broker.timer.timer import Timer
+from understudy.broker.whole_records import whole_records
 from understudy.format import names
 from understudy.format.receipts import ORDER_QUEUE
-from understudy.format.record import Record, RecordError, decode_records
+from understudy.format.record import Record
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
@@ -183,6 +184,11 @@ class ReviveQueues:
         self._offsets.commit_popped(names.REVIVE_GROUP, self._log.topic, queue, position - 1, self._log.belongs)
         self.left_out.moved(queue, position)
 
+    def undo(self, queue: int) -> None:
+        """Have *queue* read once more from its progress on."""
+        self._windows.pop(queue, None)
+        self._tried.clear()
+
     def stored(self, message: InnerMessage) -> None:
         """Count a message that came back."""
         if isinstance(message, Revival) and message.offset is not None:
@@ -291,14 +297,8 @@ class ReviveQueues:
             hidden = parts.store.written_queue_offset(self._log.topic, queue) > window.next  # not all replicas have it
             window.reached_end(self._clock.wall_ms(), hidden or self._timer_behind())
             return True
-        for part in found.parts:
-            try:
-                records = decode_records(part)
-            except RecordError as error:
-                log.error("damaged entries of the revive topic skipped", queue=queue, offset=window.next, error=error)
-                continue
-            for record in records:
-                self._add(queue, window, record)
+        for record in whole_records(parts.store, self._log.topic, queue, window.next, found):
+            self._add(queue, window, record)
         window.skip_to(found.next_begin_offset)
         return False
 

@@ -122,7 +122,9 @@ class ReviveTarget:
                         return Popped(None if await self._came_later(record, point) else record)
             except RecordError as error:
                 log.error("a popped message cannot be read", topic=point.topic, offset=offset, error=error)
-        may_come_back = store.hole is not None and offset >= store.min_queue_offset(point.topic, point.queue_id)
+                store.note_rotten(point.topic, point.queue_id, offset)
+        lacks = store.hole is not None or store.holes.behind
+        may_come_back = lacks and offset >= store.min_queue_offset(point.topic, point.queue_id)
         return Popped(None, retry=may_come_back and looks_again)
 
     async def _came_later(self, record: Record, point: CheckPoint) -> bool:

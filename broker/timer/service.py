@@ -73,6 +73,10 @@ class TimerService:
     def target(self, target: Redelivery) -> None:
         self._deferred.target = target
 
+    def wait_for(self, missing: Callable[[], bool]) -> None:
+        """Pass nothing while *missing* says that what cannot be read may be there in a moment."""
+        self._deferred.missing = missing
+
     async def open(self) -> None:
         """Open the files; nothing else may be called before. Raises ``OSError``."""
         await self._world.disk.in_thread(self.timer.open)

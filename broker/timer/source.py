@@ -103,6 +103,10 @@ class TimerSource:
             self._timer.move(Read(second_ms, physical))
         self.left_out.moved(QUEUE, position)
 
+    def undo(self, queue: int) -> None:
+        """Have what was read last read once more."""
+        self._reading = None
+
     def stored(self, message: InnerMessage) -> None:
         """Count a delivered message."""
         if message.topic == TIMER_TOPIC:
@@ -155,6 +159,7 @@ class TimerSource:
         unit, record = found.unit, found.record
         if record is None:
             log.error("a timer message is not in the commit log any more", position=unit.physical, size=unit.size)
+            self._timer.topic.note_rotten(unit)
             return None
         decided = self.left_out.meets(QUEUE, record.queue_offset)
         if decided is not None:

@@ -125,8 +125,7 @@ class Timer:
                 self._again = joined(self._again, todo)
         elif self.delivers and not delivers:
             self.master_enqueued = self.known
-        self.delivers = delivers
-        self._followed = False
+        self.delivers, self._followed = delivers, False
 
     def follow(self, done: Done, version: DataVersion, *, back: bool = False) -> None:
         """Take over how far the replica has come that this one follows.
@@ -227,7 +226,7 @@ class Timer:
                 return progress.enqueued < self.topic.end
             return self.delivers and self._enqueue_again()
         found, following = self.topic.read(progress.enqueued, limit - progress.enqueued)
-        if following == progress.enqueued:
+        if following == progress.enqueued or self._store.holes.behind:  # what is left out may be back in a moment
             return False
         self._changed = True
         for record in found:
@@ -304,6 +303,8 @@ class Timer:
             return False
         read = self.progress.read
         found, following = self.topic.read(todo.first, todo.end - todo.first)
+        if self._store.holes.behind:
+            return False
         first = max(following, todo.first + 1)
         for record in found:
             place = self.topic.waits(record)

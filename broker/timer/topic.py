@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from understudy.broker.timer.request import TIMER_QUEUE
 from understudy.broker.timer.rules import Waits, waits
+from understudy.broker.whole_records import whole_records
 from understudy.format.names import TIMER_TOPIC
-from understudy.format.record import Record, RecordError, decode_record, decode_records
+from understudy.format.record import Record, RecordError, decode_record
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
@@ -18,7 +17,6 @@ log = get_logger("broker.timer")
 READ_MESSAGES = 128
 """Most messages of one read."""
 READ_BYTES = 4 << 20
-_SIZE_BYTES = 4
 
 
 class TimerTopic:
@@ -52,7 +50,7 @@ class TimerTopic:
         """
         found = self._store.get(TIMER_TOPIC, TIMER_QUEUE, offset, min(count, READ_MESSAGES), READ_BYTES)
         if found.status is GetStatus.FOUND:
-            return _whole(found.parts), found.next_begin_offset
+            return whole_records(self._store, TIMER_TOPIC, TIMER_QUEUE, offset, found), found.next_begin_offset
         if found.next_begin_offset > offset:
             log.error("timer messages are gone", first=offset, next=found.next_begin_offset)
         return [], max(found.next_begin_offset, offset)
@@ -71,6 +69,10 @@ class TimerTopic:
         except RecordError:
             return None
         return record if record.topic == TIMER_TOPIC and record.size_bytes == unit.size else None
+
+    def note_rotten(self, unit: Unit) -> None:
+        """Know that the message of *unit* is damaged, if its place in the log is taken."""
+        self._store.note_rotten_record(unit.physical, unit.size)
 
     def is_true(self, unit: Unit) -> bool:
         """Whether *unit* speaks of a message that is in the commit log, or was before the log's oldest files went."""
@@ -95,25 +97,3 @@ class TimerTopic:
     def first_stored_ms(self) -> int:
         """Return when its oldest message was stored; -1 when there is none."""
         return self._store.earliest_store_time(TIMER_TOPIC, TIMER_QUEUE) if self.end else -1
-
-
-def _whole(parts: Sequence[memoryview]) -> list[Record]:
-    found: list[Record] = []
-    for part in parts:
-        try:
-            found += decode_records(part)
-        except RecordError:
-            found += _sound(part)
-    return found
-
-
-def _sound(part: memoryview) -> list[Record]:
-    found, at = [], 0
-    while at + _SIZE_BYTES <= len(part):
-        size = int.from_bytes(part[at : at + _SIZE_BYTES], "big")
-        try:
-            found.append(decode_record(part, at))
-        except RecordError as error:
-            log.error("damaged timer message skipped", error=error)
-        at += max(size, _SIZE_BYTES)
-    return found

@@ -103,8 +103,8 @@ class HalfChecks:
                 while ledger.is_decided(at):
                     at += 1
                 records, following = self._halves.reader.read(names.HALF_TOPIC, queue.number, at)
-                if not records and following <= at:
-                    break
+                if self._parts.store.holes.behind or (not records and following <= at):
+                    break  # damage that was found just now is passed by the next look, if it is there still
                 for record in records:
                     at = record.queue_offset
                     if not ledger.has_decided(record) and not self._look(queue, record, end):

@@ -13,9 +13,10 @@ from understudy.broker.topics import TopicTable
 from understudy.broker.transactions.half import CHECK_TIMES, FIRST_OFFSET, UNIQUE, Half
 from understudy.broker.transactions.ledger import HalfLedger
 from understudy.broker.transactions.ops import OpBatch, decided_of
+from understudy.broker.whole_records import whole_records
 from understudy.format import names
 from understudy.format.properties import find_property
-from understudy.format.record import Record, RecordError, decode_record, decode_records
+from understudy.format.record import Record, RecordError, decode_record
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
@@ -142,14 +143,7 @@ class HalfReader:
         found = self._store.get(topic, number, at, most, BATCH_BYTES)
         if found.status is not GetStatus.FOUND:
             return [], max(found.next_begin_offset, at)
-        try:
-            records = [record for part in found.parts for record in decode_records(part)]
-        except RecordError as error:
-            if most > 1:
-                return self.read(topic, number, at, 1)
-            log.error("damaged message of a transaction skipped", topic=topic, queue=number, offset=at, error=error)
-            return [], at + 1
-        return records, records[-1].queue_offset + 1
+        return whole_records(self._store, topic, number, at, found), found.next_begin_offset
 
     def noted(self, number: int) -> int:
         """Return up to which queue offset half queue *number* is done, as offsets tell; -1 when they say nothing."""

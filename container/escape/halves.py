@@ -32,6 +32,7 @@ from understudy.broker.transactions.judgement import Choice, Decision, Refusal, 
 from understudy.broker.transactions.reading import HalfQueue, HalfReader, half_at
 from understudy.container.escape.bridge import Bridge
 from understudy.container.escape.neighbour import Neighbour, Prepared
+from understudy.container.lost_bytes import may_come
 from understudy.format import names
 from understudy.format.record import Record
 from understudy.remoting.codes import ResponseCode
@@ -156,6 +157,8 @@ class HalfEscapes:
                 ledger.advance(ledger.done + 1)
             records, following = self._reader.read(names.HALF_TOPIC, queue.number, ledger.done)
             self._reader.move(queue)
+            if may_come(self._broker):
+                return False  # the master has what was found to be damaged
             if not records:
                 if following <= ledger.done:
                     return True
