@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from understudy.broker.absence import STARTED
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage
@@ -268,10 +270,13 @@ class RoleServices:
         finally:
             self._returning = None
             self._broker.replication.withhold(hole=False)
-        await self._go_on()
-        if not self._broker.role.is_slave:
-            await put_again(self._broker)
-            await begin_passing(self._broker)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(returning.remind)  # who was told waits for a moment only
+            await self._go_on()
+            if not self._broker.role.is_slave:
+                await put_again(self._broker)
+                await begin_passing(self._broker)
+            nursery.cancel_scope.cancel()
         if returning.state.finished or returning.state.outdated:  # whoever did not answer is not asked for ever
             self._broker.slave_sync.current = True
         if returning.state.given_up:

@@ -97,7 +97,7 @@ class PreOnline:
         self._former = await former(self._broker)
         with self._steps:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._remind)
+                nursery.start_soon(self.remind)
                 while self.state.phase is not Phase.ONLINE:
                     self._next(await self._do(self.state))
                 nursery.cancel_scope.cancel()
@@ -191,8 +191,11 @@ class PreOnline:
                 log.debug("nothing learned yet", member=member, why=error)
         return Done()
 
-    async def _remind(self) -> None:
-        """Tell whom this broker has told of its return that it is still on its way: another one may take long."""
+    async def remind(self) -> None:
+        """Tell whom this broker has told of its return that it is still on its way, until cancelled.
+
+        Another one may take long, or what is to be done before the broker is online.
+        """
         while True:
             await self._clock.sleep(REMIND_SECONDS)
             for member in self.state.told:

@@ -13,12 +13,14 @@ from container_ring import records, run, send_raw
 from test_container_master_holes import KEYS, TOPIC, Pair, open_filled_pair
 from test_container_put_again import LOST, lose_the_end_of_a_queue_and_go_on
 
+from understudy.container.put_again import Putting
 from understudy.format import names
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
+from understudy.runtime.pace import Pace
 from understudy.store.holes import Holes
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.topic_fields import topic_fields
@@ -244,5 +246,38 @@ def test_what_was_done_before_it_was_lost_is_not_put_again_behind_what_took_its_
             assert delivered() == 1
             keys = [each.properties["UNIQ_KEY"] for each in records(pair.master, names.HALF_TOPIC)]
             assert "k1" not in keys
+
+    run(scenario)
+
+
+def test_a_slave_that_was_told_waits_as_long_as_its_master_puts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            puts, ends = trio.Event(), trio.Event()
+            run_putting = Putting.run
+
+            async def put_slowly(putting: Putting, pace: Pace) -> None:
+                puts.set()
+                while not ends.is_set():
+                    await trio.sleep(0.005)
+                    await pace.breathe()
+                await run_putting(putting, pace)
+
+            monkeypatch.setattr(Putting, "run", put_slowly)
+            # given a master that has much to look through before it is online
+            await pair.lose([pair.starts[3] + 2_000])
+            await until(lambda: "schedule" in pair.slave.services.running(), 60)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(pair.cluster.restart, "c1")
+                await puts.wait()
+                # then its slave does not act once more
+                try:
+                    for _ in range(40):
+                        await trio.sleep(1)
+                        assert "schedule" not in pair.slave.services.running()
+                finally:
+                    ends.set()
+            await pair.online()
+            assert pair.slave.session.rules.reason.startswith("the master")
 
     run(scenario)
