@@ -11,6 +11,10 @@ from understudy.format.record import Record
 from understudy.store.message_store import MessageStore
 from understudy.store.status import Appended
 
+PUT_AGAIN_FROM = "PUT_AGAIN_FROM"
+"""Property of what was lost, came back and was put again: the physical offset of what came back. What is made of it has
+it, too, in other topics."""
+
 
 @attrs.frozen
 class InnerMessage:

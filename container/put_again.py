@@ -9,8 +9,8 @@ Delayed and half messages may have their places, but were passed while they were
 one, of which it shows nothing, its producer is asked again. Of those without a place as little is put that is done;
 nor is a timer message whose delivered one the log has, or what was acknowledged of a check point, or came back.
 
-What is put says where it came from (:data:`PUT_AGAIN_FROM`), and before the first of them ``recovery.hole`` says where
-the log ends: a start that finds that there looks behind it for what was put.
+What is put says where it came from (property ``PUT_AGAIN_FROM``), and before the first of them ``recovery.hole`` says
+where the log ends: a start that finds that there looks behind it for what was put.
 
 Left out are messages of topics that were deleted since, or keep only the newest of each key, of batch queues and light
 topics, what transactions note of halves: it names them by queue offsets, which others have; and what the timer passed.
@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from understudy.broker.broker import Broker
-from understudy.broker.inner import InnerMessage, append, copy_of
+from understudy.broker.inner import PUT_AGAIN_FROM, InnerMessage, append, copy_of
 from understudy.broker.pop.evidence import what_is_open_in_steps
 from understudy.broker.pop.revive_log import CheckPoint, ReviveLogError, read_entry
 from understudy.broker.schedule import due_message
@@ -56,9 +56,6 @@ from understudy.store.status import Appended, PutRejected, PutStatus
 
 log = get_logger("container.holes")
 
-PUT_AGAIN_FROM = "PUT_AGAIN_FROM"
-"""Property of what was put again: the physical offset of what came back. What is made of it has it, too,
-in other topics."""
 _EVER_MS = 1 << 62
 """Whenever it was due, the log is asked whether it was delivered."""
 _NOTES_OF_HALVES = (names.HALF_OPERATION_TOPIC, names.ROCKSDB_HALF_OPERATION_TOPIC)

@@ -41,6 +41,7 @@ _HOLE, _AGAIN, _COPIED, _BACK, _ENTERED, _PASSED = "", "again", "copied", "back"
 _PUTTING = "putting"
 _NUMBERS = {_HOLE: 1, _AGAIN: 1, _COPIED: 1, _BACK: 2, _ENTERED: 2, _PASSED: 4, _PUTTING: 1}
 """How many numbers a line of each kind has; that of a hole has nothing else."""
+_MOST_DIGITS = 19
 
 Spans = tuple[tuple[int, int], ...]
 """Parts of the log, of whole records: the first byte of each and the one after it."""
@@ -163,7 +164,7 @@ class Holes:
         for line in self._saved.decode("ascii", "replace").splitlines() or [""]:
             kind = line.rstrip("0123456789 ")
             numbers = line[len(kind) :].split()
-            if len(numbers) != _NUMBERS.get(kind):
+            if len(numbers) != _NUMBERS.get(kind) or any(len(each) > _MOST_DIGITS for each in numbers):
                 log.warning("a line of the note of the log's holes is left out", path=self._path, line=line)
                 continue
             found[kind].append(list(map(int, numbers)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import attrs
 
 from understudy.broker import delay
-from understudy.broker.inner import InnerMessage, copy_of
+from understudy.broker.inner import PUT_AGAIN_FROM, InnerMessage, copy_of
 from understudy.format import names
 from understudy.format.properties import format_properties
 from understudy.format.record import (
@@ -32,6 +32,8 @@ TRANSACTION_ID = "__transactionId__"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 FIRST_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 """In a copy that was made because its time for a check had not come: the queue offset of the first one."""
+OF_COPIES = (CHECK_TIMES, FIRST_OFFSET, PUT_AGAIN_FROM)
+"""Copies of a half message have one of these."""
 IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 WAIT = "WAIT"
 ESCAPED_FROM = "ESCAPED_FROM"
@@ -120,7 +122,7 @@ class Half:
     @property
     def was_renewed(self) -> bool:
         """Whether it is a copy of one that stood before it in the half topic."""
-        return CHECK_TIMES in self.pairs or FIRST_OFFSET in self.pairs
+        return any(name in self.pairs for name in OF_COPIES)
 
     @property
     def checks(self) -> int:

@@ -10,7 +10,7 @@ import trio
 
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.topics import TopicTable
-from understudy.broker.transactions.half import CHECK_TIMES, FIRST_OFFSET, UNIQUE, Half
+from understudy.broker.transactions.half import OF_COPIES, UNIQUE, Half
 from understudy.broker.transactions.ledger import HalfLedger
 from understudy.broker.transactions.ops import OpBatch, decided_of
 from understudy.broker.whole_records import whole_records
@@ -27,7 +27,7 @@ BATCH = 32
 """Messages that are read at once, between two turns of the event loop."""
 BATCH_BYTES = 4 << 20
 _UNIQUE = f"{UNIQUE}\x01".encode()
-_OF_COPIES = tuple(f"{name}\x01".encode() for name in (CHECK_TIMES, FIRST_OFFSET))
+_OF_COPIES = tuple(f"{name}\x01".encode() for name in OF_COPIES)
 
 
 @attrs.define(eq=False)

@@ -131,3 +131,31 @@ def test_a_half_message_that_an_op_message_names_is_not_put_again(commits: bool)
             assert delivered(pair, b"D") == int(commits)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_decision_about_the_old_place_counts_for_the_copy(restarted: bool) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, **SERVING, **CHECKS) as pair:
+            # Given a half message that was lost and passed, and is put again
+            await lose_the_first_of_two(pair, half("k1"), half("k2"), 4)
+            await pair.cluster.restart("c1")
+            await pair.online()
+            await until(lambda: pair.master.offsets.query(names.TRANSACTION_GROUP, names.HALF_TOPIC, 0) > 1, 300)
+            await pair.cluster.restart("c2")
+            await back(pair)
+            found = [each for each in records(pair.master, names.HALF_TOPIC) if each.properties["UNIQ_KEY"] == "k1"]
+            assert len(found) == 2
+            if restarted:
+                await pair.cluster.stop("c1")
+                await pair.cluster.restart("c1")
+                await pair.online()
+                await until(lambda: pair.master.transactions.opened.is_set(), 10)
+            # When its producer decides about both places, then each decision counts for the same message
+            async with open_client(pair.cluster.client_world("later")) as pair.client:
+                assert await commit(pair, found[0]) == 0
+                assert delivered(pair, b"D") == 1
+                assert await commit(pair, found[1]) == 0
+            assert delivered(pair, b"D") == 1
+
+    run(scenario)

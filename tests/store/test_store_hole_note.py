@@ -143,3 +143,12 @@ async def test_what_is_passed_while_the_note_waits_for_its_turn_is_known(autojum
         disk.answers.set()
     assert holes.passed == ((0, 5, 7, 8), (1, 0, 3, 0))
     assert notes_on(disk)().passed == holes.passed
+
+
+def test_lines_that_are_no_note_are_left_out() -> None:
+    disk = SimDisk(random.Random(1))
+    opened = notes_on(disk)
+    content = b"12\n" + b"7" * 5_000 + b"\nback 5\nlost 3\n\xff\xfe\nentered 1 99999999999999999999\nback 5 9\n"
+    disk.open(NOTE, create=True).write_at(0, content)
+    holes = opened()
+    assert (holes.noted, holes.back, holes.entered) == ((12,), ((5, 9),), ())
