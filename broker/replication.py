@@ -306,7 +306,6 @@ class Replication:
         if self.slave is not None:
             return self.slave.messages_missing
         store = self._store
-        store = self._store
         return self._holds_off or (store is not None and (store.hole is not None or store.came_back() != ()))
 
     def continued_since(self, moment: float) -> bool:
