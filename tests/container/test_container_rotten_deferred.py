@@ -27,6 +27,8 @@ KEYS_OF_HALVES = {f"k{number}" for number in range(COUNT)}
 
 KINDS = {"delayed": lambda key: delayed(key, 6), "timer": lambda key: f"UNIQ_KEY\x01{key}\x02TIMER_DELAY_SEC\x0190\x02"}
 
+WAIT_SECONDS = {"delayed": 120, "timer": 90}
+
 
 def rot(pair: Pair, host: str, store: str, place: int) -> None:
     """Have three bytes of the body of the message at *place* rot on the disk of *host*."""
@@ -72,6 +74,23 @@ def test_deferred_messages_that_rot_in_a_batch_come_from_a_slave(
             await trio.sleep(240)
             await until(lambda: pair.master.store.hole is None, 60)
             assert counts(pair.master) == [1] * COUNT
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_that_nobody_can_mend_holds_up_the_others_for_a_moment_only(kind: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source, enableSlaveActingMaster="false") as pair:
+            began = trio.current_time()
+            places = await send_deferred(pair, kind, source)
+            await pair.cluster.kill("c2")
+            for each in (0, 2, 5):
+                rot(pair, "c1", "g-0", places[each])
+            others = [int(each not in (0, 2, 5)) for each in range(COUNT)]
+            await until(lambda: counts(pair.master) == others, 200)
+            assert trio.current_time() - began < WAIT_SECONDS[kind] + 12
+            assert pair.master.store.hole == places[0]
 
     run(scenario)
 
