@@ -18,11 +18,12 @@ from understudy.mqclient.errors import (
 from understudy.mqclient.message import Message
 from understudy.mqclient.outgoing import Prepared
 from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.route import TopicRoute
 from understudy.mqclient.sending import STATUS, ProducerOptions
 from understudy.mqclient.session import Session, accepted
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
-from understudy.remoting.errors import RemotingError
+from understudy.remoting.errors import ConnectFailedError, RemotingError
 
 Stored = tuple[Command, MessageQueue]
 """The answer of a broker that has stored a message, and where it was sent."""
@@ -115,7 +116,7 @@ class Delivery:
         if not queues:
             queues = (await self._session.fresh_route(topic)).write_queues
         if not queues:
-            raise RouteNotFoundError(f"topic {topic} has no writable queue with a master; check its permission")
+            raise RouteNotFoundError(_why_none_takes(topic, self._session.known_route(topic)))
         return queues
 
     async def target(
@@ -318,6 +319,22 @@ class Delivery:
             return await self._session.remoting.invoke(address, command, timeout_ms), address
         except RemotingError as error:
             raise NotConnectedError(str(error)) from error
+
+
+def _why_none_takes(topic: str, route: TopicRoute | None) -> str:
+    """Return why no queue of *route* takes messages: who may not write asks for something else than who must wait."""
+    if route is not None:
+        known = {group.broker_name: route.brokers.get(group.broker_name) for group in route.queue_groups}
+        headless = sorted(name for name, broker in known.items() if broker is None or broker.master is None)
+        if headless:
+            return f"topic {topic} takes no messages now: {', '.join(headless)} has no master at the moment; try again"
+    return f"topic {topic} has no writable queue; check its permission, and whether a slave acts for its master"
+
+
+def never_sent(error: SendFailedError) -> bool:
+    """Return whether a send failed before anything left this client, so that no broker can have the message."""
+    cause = error.__cause__
+    return isinstance(cause, NotConnectedError) and isinstance(cause.__cause__, ConnectFailedError | None)
 
 
 def command_for(target: MessageQueue, code: RequestCode, prepared: Prepared) -> Command:

@@ -16,7 +16,7 @@ class InvalidOptionError(ClientError, ValueError):
 
 
 class RouteNotFoundError(ClientError):
-    """The name server knows no broker for the topic."""
+    """The name server knows no broker for the topic, or none of them can take or give its messages now."""
 
 
 class BrokerError(ClientError):

@@ -14,7 +14,7 @@ import trio
 from understudy.format.json_dialect import dumps
 from understudy.format.names import retry_topic
 from understudy.mqclient.allocation import Strategy, change
-from understudy.mqclient.errors import ClientError, NotConnectedError, RouteNotFoundError
+from understudy.mqclient.errors import ClientError, InvalidOptionError, NotConnectedError, RouteNotFoundError
 from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel, consumer_data
 from understudy.mqclient.queue import MessageQueue, check_group, check_topic
 from understudy.mqclient.session import Session, json_body
@@ -79,7 +79,16 @@ class Membership:
         self.subscriptions[topic] = subscription(topic, expression, self._last_version, expression_type)
 
     def subscribe_all(self, expressions: Mapping[str, str]) -> None:
-        """Subscribe to each topic of *expressions*; shared push consumers get their retry topic too."""
+        """Subscribe to each topic of *expressions*; shared push consumers get their retry topic too.
+
+        Raises:
+            InvalidMessageError: a topic or an expression is none.
+            InvalidOptionError: *expressions* says of no topic what is wanted of it.
+        """
+        if not isinstance(expressions, Mapping):
+            raise InvalidOptionError(
+                f"subscriptions are expressions by topic, like {{'Orders': '*'}}, not {expressions!r}"
+            )
         for topic, expression in expressions.items():
             self.subscribe(topic, expression)
         if self.model is MessageModel.CLUSTERING and self.consume_type is ConsumeType.PASSIVELY:

@@ -14,7 +14,7 @@ import attrs
 
 from understudy.mqclient import pop as requests
 from understudy.mqclient.allocation import AVERAGELY
-from understudy.mqclient.errors import InvalidMessageError
+from understudy.mqclient.errors import InvalidMessageError, NotConnectedError, RouteNotFoundError
 from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel
 from understudy.mqclient.listener import OnError, Role, check_listener
 from understudy.mqclient.membership import Membership
@@ -117,6 +117,7 @@ class PopConsumer:
 
         Raises:
             InvalidMessageError: the topic is not subscribed to.
+            RouteNotFoundError: no broker has the topic, or none lets it be read.
             ClientError: see :func:`~understudy.mqclient.pop.pop`.
         """
         wanted = self.membership.subscriptions.get(topic)
@@ -124,22 +125,26 @@ class PopConsumer:
             raise InvalidMessageError(f"{topic} is not subscribed to by {self.group}")
         if broker_name is None:
             names = await self.brokers(topic)
+            if not names:
+                raise RouteNotFoundError(f"topic {topic} has no readable queue; check its permission")
             turn = self._turns[topic] = self._turns.get(topic, -1) + 1
             broker_name = names[turn % len(names)]
         options = self.options
-        return await requests.pop(
-            self.session,
-            PopRequest(
-                self.group,
-                wanted,
-                broker_name,
-                max_messages=min(max_messages or options.max_messages, MOST_MESSAGES),
-                invisible_ms=options.invisible_ms,
-                hold_ms=options.hold_ms if hold_ms is None else hold_ms,
-                from_first=options.consume_from is ConsumeFrom.FIRST_OFFSET,
-                in_order=options.in_order,
-            ),
+        wish = PopRequest(
+            self.group,
+            wanted,
+            broker_name,
+            max_messages=min(max_messages or options.max_messages, MOST_MESSAGES),
+            invisible_ms=options.invisible_ms,
+            hold_ms=options.hold_ms if hold_ms is None else hold_ms,
+            from_first=options.consume_from is ConsumeFrom.FIRST_OFFSET,
+            in_order=options.in_order,
         )
+        try:
+            return await requests.pop(self.session, wish)
+        except NotConnectedError:
+            await self.session.renew_route(topic)  # for the next pop: another broker may serve the queues by now
+            raise
 
     async def ack(self, *popped: PoppedMessage) -> None:
         """Say that messages are consumed; they do not come again. Raises :class:`ClientError`: they may."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from understudy.format.recall_handle import decode_handle
 from understudy.format.record import FLAG_TRANSACTION_PREPARED
 from understudy.format.unique_id import UniqueIds
-from understudy.mqclient.delivery import TRY_ANOTHER, Delivery, Select, Stored, command_for
+from understudy.mqclient.delivery import TRY_ANOTHER, Delivery, Select, Stored, command_for, never_sent
 from understudy.mqclient.errors import (
     BrokerError,
     ClientError,
@@ -104,7 +104,8 @@ class Producer:
     async def send_half(self, message: Message) -> SendResult:
         """Send *message*, whose properties say so, as a half message; see :mod:`understudy.mqclient.transactions`.
 
-        Another broker is tried when one refuses it, and none when one may have stored it. Raises as :meth:`send`.
+        Another broker is tried when one refuses it or cannot be reached, and none when one may have stored it. Raises
+        as :meth:`send`.
         """
         began_ms = self._clock.wall_ms()
         prepared = self.outgoing.prepare(message, began_ms)
@@ -118,6 +119,9 @@ class Producer:
                 stored = await self.delivery.send(message, RequestCode.SEND_MESSAGE_V2, prepared, queue=target)
             except BrokerError as error:
                 if attempt == self.options.attempts or error.code not in TRY_ANOTHER:
+                    raise
+            except SendFailedError as error:
+                if attempt == self.options.attempts or not never_sent(error):
                     raise
             else:
                 result = send_result(*stored, message.properties[UNIQUE_KEY])

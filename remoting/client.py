@@ -22,6 +22,8 @@ from understudy.runtime.world import World
 
 log = get_logger("remoting.client")
 
+CLOSED = "the client is closed: its block was left"
+
 
 @attrs.define(eq=False)
 class _Attempt:
@@ -38,6 +40,7 @@ class RemotingClient(Dispatcher):
 
     Attributes:
         on_close: called with the address and the connection when one has ended.
+        closed: its block was left: it makes no connection any more.
         sign: signs each request before it is sent; ``None``: they are not signed.
         tls: secures each new connection; ``None``: they are plain.
     """
@@ -53,6 +56,7 @@ class RemotingClient(Dispatcher):
         self._name_servers: list[str] = []
         self._chosen: str | None = None
         self.on_close: list[Callable[[str, Connection], None]] = []
+        self.closed = False
         self.sign: Callable[[Command], None] | None = None
         self.tls: ssl.SSLContext | None = None
 
@@ -118,6 +122,8 @@ class RemotingClient(Dispatcher):
         timeout_seconds = min(timeout_ms / 1000, self._limits.connect_timeout_seconds)
         deadline = clock.monotonic() + timeout_seconds
         while True:
+            if self.closed:
+                raise ConnectFailedError(address, CLOSED)
             current = self.current(address)
             if current is not None:
                 return current
@@ -254,4 +260,7 @@ async def open_client(
             client.sign, client.tls = like.sign, like.tls
         for code, handler in (handlers or {}).items():
             client.register(code, handler)
-        yield client
+        try:
+            yield client
+        finally:
+            client.closed = True

@@ -141,7 +141,9 @@ class Portal:
     def check_open(self) -> None:
         """Raise :class:`PortalClosedError` when nothing runs any more, or this is the portal's own thread."""
         if self._closing or threading.current_thread() is self._thread:
-            raise PortalClosedError("the portal is closed, or is asked from its own thread, where `await` would do")
+            raise PortalClosedError(
+                "the client is closed: its block was left (or it is asked from its own thread, where `await` would do)"
+            )
 
     def after_this_turn(self, call: Callable[[], None]) -> None:
         """Call *call* once the tasks that can run now have run. In the portal's thread only; *call* must not raise.

@@ -37,6 +37,8 @@ class FakeBroker:
     address: str = ""
     requests: list[Command] = attrs.field(factory=list)
     answers: dict[int, Answer] = attrs.field(factory=dict)
+    broker_id: int = 0
+    permission: int = 6
 
     def __call__(self, connection: Connection, command: Command) -> Command | None:
         self.requests.append(command)
@@ -68,11 +70,11 @@ class FakeCluster:
             return response(command, 17, f"No topic route info in name server for the topic: {topic}")
         body = {
             "brokerDatas": [
-                {"brokerName": broker.name, "cluster": "C", "brokerAddrs": {"0": broker.address}}
+                {"brokerName": broker.name, "cluster": "C", "brokerAddrs": {str(broker.broker_id): broker.address}}
                 for broker in self.brokers
             ],
             "queueDatas": [
-                {"brokerName": broker.name, "readQueueNums": 8, "writeQueueNums": 8, "perm": 6}
+                {"brokerName": broker.name, "readQueueNums": 8, "writeQueueNums": 8, "perm": broker.permission}
                 for broker in self.brokers
             ],
         }
