@@ -62,7 +62,8 @@ def _next_step(group: Group, live: dict[int, Live], chosen: int | None, unclean_
         in_set = set(group.sync_state_set) - {group.master_id}
         others = [broker_id for broker_id in electable if broker_id in in_set and broker_id in live]
         if others:
-            return f"nothing is wrong; to move the role safely: mqadmin electMaster -bn {name} -b {others[0]}"
+            command = f"mqadmin electMaster -a CONTROLLER -c {group.cluster_name} -bn {name} -b {others[0]}"
+            return f"nothing is wrong; to move the role safely: {command}"
         return "nothing is wrong, but nobody could follow: wait until another replica is in the sync state set"
     if chosen is not None:
         return f"wait: the controller is about to make broker {chosen} master"

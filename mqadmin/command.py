@@ -36,6 +36,10 @@ class Output:
         for text in texts:
             self.line(text)
 
+    def warn(self, text: str) -> None:
+        """Print *text* to standard error, with JSON, too: it is no part of the result."""
+        print(f"warning: {text}", file=sys.stderr)
+
     def finish(self, data: Any) -> None:
         """Print *data* if JSON was asked for."""
         if self.as_json:
@@ -63,8 +67,18 @@ class Context:
         return Producer(self.session, "TOOLS_PRODUCER", options or ProducerOptions())
 
     async def masters(self) -> list[str]:
-        """Return the broker that was named, or the masters of the cluster that was named."""
-        return await self._targets(ClusterInfo.masters_of)
+        """Return the broker that was named, or the masters of the cluster that was named; tell which groups lack one."""
+
+        def of_cluster(info: ClusterInfo, name: str) -> list[str]:
+            masters = info.masters_of(name)
+            without = [group.name for group in info.groups_of(name) if group.master is None]
+            if without:
+                self.output.warn(
+                    f"left out, for they have no master now: {', '.join(without)}; repeat it for them later"
+                )
+            return masters
+
+        return await self._targets(of_cluster)
 
     async def brokers(self) -> list[str]:
         """Return the broker that was named, or all brokers of the cluster that was named."""

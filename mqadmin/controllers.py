@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from understudy.controller.configuration import FORGET_MEMBER_KEY
 from understudy.controller.operators import CHALLENGE, PROOF, forget_proof
 from understudy.controller.raft.secret import Secret, read_secret
 from understudy.controller.raft.security import SecurityError
@@ -13,15 +14,20 @@ from understudy.format.json_dialect import dumps
 from understudy.mqadmin import no_master
 from understudy.mqadmin.command import Context, command
 from understudy.mqadmin.options import UsageError, flag, needed, value
+from understudy.mqadmin.read_back import read_back
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import BrokerError, ClientError
-from understudy.mqclient.session import json_body, split_addresses
+from understudy.mqclient.session import Session, json_body, split_addresses
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.runtime.properties import format_properties
 
 
 async def _metadata(context: Context, address: str) -> dict[str, str]:
     return dict((await context.session.call(address, RequestCode.CONTROLLER_GET_METADATA_INFO)).ext or {})
+
+
+async def _config(session: Session, address: str) -> dict[str, str]:
+    return cluster.settings_of((await session.call(address, RequestCode.GET_CONTROLLER_CONFIG)).body, address)
 
 
 async def _leader(context: Context, address: str) -> str:
@@ -54,8 +60,7 @@ async def get_controller_meta_data(context: Context) -> Any:
 async def get_controller_config(context: Context) -> Any:
     result = {}
     for address in split_addresses(context.values["a"]):
-        answer = await context.session.call(address, RequestCode.GET_CONTROLLER_CONFIG)
-        values = result[address] = cluster.settings_of(answer.body, address)
+        values = result[address] = await _config(context.session, address)
         context.output.line(f"============{address}============")
         context.output.lines([f"{name:<50}=  {text}" for name, text in values.items()])
     return result
@@ -78,6 +83,8 @@ async def update_controller_config(context: Context) -> Any:
         accept = (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
         answer = await context.session.call(address, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body, accept=accept)
         if answer.code == ResponseCode.SUCCESS:
+            if name != FORGET_MEMBER_KEY:
+                await read_back(context, address, _config, name, text)
             continue
         asked = answer.ext or {}
         if secret is None or CHALLENGE not in asked:
@@ -161,10 +168,12 @@ async def elect_master(context: Context) -> Any:
     try:
         answer = await context.session.call(leader, RequestCode.CONTROLLER_ELECT_MASTER, ext)
     except BrokerError as error:
-        why = (await _explained(context, leader, values["bn"])).reasons.get(values.number("b", 0))
-        if error.code != ResponseCode.CONTROLLER_ELECT_MASTER_FAILED or why is None:
-            raise
-        raise BrokerError(error.code, f"{error.remark}: broker {values['b']}: {why}", error.address) from None
+        why = None
+        if error.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED:
+            why = (await _explained(context, leader, values["bn"])).reasons.get(values.number("b", 0))
+        look = f"mqadmin explainMaster -a {values['a']} -b {values['bn']}"
+        more = f"; {look} says who may be elected" if why is None else f": broker {values['b']}: {why}"
+        raise BrokerError(error.code, f"{error.remark}{more}", error.address) from None
     header = answer.ext or {}
     context.output.line(
         f"\n#ClusterName\t{values['c']}\n#BrokerName\t{values['bn']}\n"

@@ -114,6 +114,8 @@ async def _permission(context: Context, verb: str) -> Any:
             context.output.line(f"{verb} write perm of broker[{broker_name}] in name server[{address}] OK, {count}")
     if all(count is None for count in topics.values()):
         raise CommandFailedError("no name server changed anything")
+    if not any(topics.values()):
+        raise CommandFailedError(f"no topic of a broker group {broker_name} is known; clusterList shows the groups")
     return topics
 
 

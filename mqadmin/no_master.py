@@ -89,6 +89,10 @@ def explained(text: str) -> Explained:
     return Explained(excluded, len(excluded) < len(candidates), step)
 
 
+def _elect(name: str, broker_id: int) -> str:
+    return f"mqadmin electMaster -a CONTROLLER -c CLUSTER -bn {name} -b {broker_id}"
+
+
 def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], said: str = "") -> str:
     """Return the smallest safe thing to do.
 
@@ -107,7 +111,7 @@ def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], sai
     living = [replica for replica in replicas if replica.in_sync and replica.alive]
     able = [replica for replica in living if not replica.refusal]
     if able:
-        return f"wait for some seconds; if it stays so: mqadmin electMaster -bn {name} -b {able[0].broker_id}"
+        return f"wait for some seconds; if it stays so: {_elect(name, able[0].broker_id)}"
     silent = [each for each in replicas if each.in_sync and not each.alive and each.epoch is not None]
     if silent:
         return (
@@ -124,8 +128,8 @@ def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], sai
         return step
     best = max(rest, key=lambda each: (each.epoch or 0, each.max_offset or 0, -each.broker_id))
     return (
-        f"{step}. Only if that is lost for good: mqadmin updateControllerConfig -k enableElectUncleanMaster -v true; "
-        f"then {best.place} is elected (epoch {best.epoch}, {best.max_offset} bytes), and what it lacks is lost"
+        f"{step}. Only if that is lost for good: mqadmin updateControllerConfig -a CONTROLLERS "
+        f"-k enableElectUncleanMaster -v true; then {best.place} is elected (epoch {best.epoch}, {best.max_offset} bytes), and what it lacks is lost"
     )
 
 

@@ -171,8 +171,7 @@ async def update_topic_perm(context: Context) -> Any:
 )
 async def delete_topic(context: Context) -> Any:
     name, cluster_name = context.values["t"], context.values["c"]
-    info = await cluster.cluster_info(context.session)
-    masters = info.masters_of(cluster_name)
+    masters = await context.masters()
     for address in masters:
         await topics.delete_topic_in_broker(context.session, address, name)
     context.output.line(f"delete topic [{name}] from cluster [{cluster_name}] success.")

@@ -135,8 +135,9 @@ class TestExplanation:
             liveness.heartbeat(BrokerKey("C", "a", broker_id), heartbeat(1.0, f"c{broker_id}"))
         group = self.group()
         group.sync_state_set = [1, 2]
-        assert "nothing is wrong; to move the role safely: mqadmin electMaster -bn a -b 2" in explain(
-            group, liveness, 2.0, False
+        assert (
+            "nothing is wrong; to move the role safely: mqadmin electMaster -a CONTROLLER -c C -bn a -b 2"
+            in explain(group, liveness, 2.0, False)
         )
 
     def test_unset_priority_is_the_lowest(self) -> None:

@@ -130,6 +130,7 @@ async def test_what_is_not_there_says_so(shell: Shell) -> None:
         ("updateOrderConf -m get -t Empty", "no order configuration"),
         ("sendMessage -t Empty -p x -b nobody", "no such writable queue"),
         ("queryMsgByOffset -t Empty -b broker-a -i 0 -o 0", "has no message at offset 0; it is empty"),
+        ("wipeWritePerm -b nobody", "no topic of a broker group nobody is known"),
         (
             f"updateBrokerConfig -b {shell.broker} -k traceOnn -v true",
             "nothing was changed: .* has no key traceOnn, the nearest one is traceOn",

@@ -30,7 +30,11 @@ FAR_BEHIND = Replica(4, "10.0.0.4:10911", in_sync=False, alive=True, epoch=1, ma
     ("replicas", "master_id", "step"),
     [
         ([DEAD, ABLE], 2, "nothing: broker 2 (10.0.0.2:10911) is master"),
-        ([DEAD, ABLE], None, "wait for some seconds; if it stays so: mqadmin electMaster -bn g -b 2"),
+        (
+            [DEAD, ABLE],
+            None,
+            "wait for some seconds; if it stays so: mqadmin electMaster -a CONTROLLER -c CLUSTER -bn g -b 2",
+        ),
         (
             [SILENT],
             1,
