@@ -129,7 +129,8 @@ def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], sai
     best = max(rest, key=lambda each: (each.epoch or 0, each.max_offset or 0, -each.broker_id))
     return (
         f"{step}. Only if that is lost for good: mqadmin updateControllerConfig -a CONTROLLERS "
-        f"-k enableElectUncleanMaster -v true; then {best.place} is elected (epoch {best.epoch}, {best.max_offset} bytes), and what it lacks is lost"
+        f"-k enableElectUncleanMaster -v true; then {best.place} is elected "
+        f"(epoch {best.epoch}, {best.max_offset} bytes), and what it lacks is lost"
     )
 
 
