@@ -168,7 +168,7 @@ class BrokerOptions:
             machine: where defaults come from; the real machine when None.
 
         Returns:
-            The options and one warning line for each key that is unknown or changes nothing here.
+            The options and one warning line for each key that is unknown, or means something else here than it says.
 
         Raises:
             ConfigError: a value does not fit its key, or keys contradict each other; nothing is built.
@@ -202,7 +202,13 @@ class BrokerOptions:
                 idle = text.strip().lower() not in ("", "false")
             if idle:
                 warnings.append(_inert_line(values, key))
+        given_id = options.broker.broker_id
         options._settle(values)
+        if given_id != options.broker.broker_id:
+            warnings.append(
+                f"{values.where('brokerId')}: brokerId={given_id} counts as 0, because brokerRole is "
+                f"{options.store.broker_role}; a slave needs brokerRole=SLAVE"
+            )
         options.store_address = _ip_address(values, options.broker.broker_ip1 or "127.0.0.1", machine.resolve)
         return options, [*warnings, *idle_keys(values)]
 

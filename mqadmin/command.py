@@ -67,7 +67,7 @@ class Context:
         return Producer(self.session, "TOOLS_PRODUCER", options or ProducerOptions())
 
     async def masters(self) -> list[str]:
-        """Return the broker that was named, or the masters of the cluster that was named; tell which groups lack one."""
+        """Return the broker that was named, or the masters of the cluster that was named; tell what groups lack one."""
 
         def of_cluster(info: ClusterInfo, name: str) -> list[str]:
             masters = info.masters_of(name)

@@ -123,7 +123,8 @@ class PreOnline:
     def _next(self, event: Event) -> None:
         before = self.state
         self.state = handshake.step(before, event, self._clock.monotonic())
-        if isinstance(event, Failed | Finish) or (isinstance(event, Behind) and before.trouble != event.why):
+        failed = isinstance(event, Failed) and before.trouble != self.state.trouble  # it is tried again each second
+        if failed or isinstance(event, Finish) or (isinstance(event, Behind) and before.trouble != event.why):
             log.warning(
                 "pre-online ended early" if isinstance(event, Finish) else "pre-online step failed",
                 broker=self._broker.identity.canonical_name,

@@ -95,6 +95,15 @@ def test_unknown_and_inert_keys_are_one_warning_line_each() -> None:
     assert "1" == built.properties()["lisenPort"]
 
 
+def test_an_id_that_does_not_count_is_a_warning() -> None:
+    for role in ("ASYNC_MASTER", "SYNC_MASTER"):
+        built, warnings = options(parse_properties(f"brokerRole={role}\nbrokerId=1\n", "broker.conf"))
+        why = f"broker.conf:2: brokerId=1 counts as 0, because brokerRole is {role}; a slave needs brokerRole=SLAVE"
+        assert (built.broker.broker_id, warnings) == (0, [why])
+    for text in ("brokerRole=SLAVE\nbrokerId=1\n", "enableControllerMode=true\ncontrollerAddr=a:1\nbrokerId=1\n"):
+        assert options(parse_properties(text, "broker.conf"))[1] == []
+
+
 def test_lines_of_a_file_are_named_in_warnings_and_errors() -> None:
     # given a file with an unknown key, one without effect by its other name, and one that is switched on in vain
     text = (

@@ -250,6 +250,27 @@ def test_what_a_slave_knows_that_was_dropped_while_its_master_waited_is_taken_ov
     run(scenario)
 
 
+def test_what_holds_up_a_return_is_logged_once_and_not_every_second(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given brokers that are started again while no name server is there
+            await ring.cluster.kill("n1")
+            await ring.cluster.kill("c1")
+            caplog.clear()
+            await ring.cluster.restart("c1")
+            # when that lasts
+            await trio.sleep(30)
+            # then each of them has said so once, and says so to whoever asks
+            master = ring.broker("g0", 0)
+            failed = [each.getMessage() for each in caplog.records if "pre-online step failed" in each.getMessage()]
+            names = [line.partition("broker=")[2].split()[0] for line in failed]
+            here = (master, ring.broker("g2", 1), ring.broker("g1", 2))
+            assert sorted(names) == sorted(broker.identity.canonical_name for broker in here)
+            assert "no name server answers" in (await ring.info(master))["preOnline"]
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("suspended", [False, True])
 def test_a_frozen_process_goes_through_pre_online_once(caplog: pytest.LogCaptureFixture, suspended: bool) -> None:
     async def scenario(source: random.Random) -> None:
