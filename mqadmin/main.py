@@ -15,8 +15,9 @@ import understudy
 from understudy.mqadmin.command import COMMANDS, Command, CommandFailedError, Context, Output
 from understudy.mqadmin.credentials import credentials
 from understudy.mqadmin.options import Option, UsageError, Values, parse
-from understudy.mqclient.errors import ClientError
+from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.session import SessionOptions, open_session
+from understudy.remoting.codes import ResponseCode
 from understudy.runtime.world import World, real_world
 from understudy.security.tls import ClientFiles
 
@@ -96,10 +97,18 @@ def _main(arguments: list[str]) -> int:
         return trio.run(_run, command, values, servers, _session(values))
     except UsageError as error:
         return _complain(f"mqadmin {name}: {error} (see 'mqadmin help {name}')", 2)
+    except BrokerError as error:
+        return _complain(f"mqadmin {name}: {error}{_unsupported(error)}", 1)
     except (CommandFailedError, ClientError) as error:
         return _complain(f"mqadmin {name}: {error}", 1)
     except KeyboardInterrupt:
         return 130
+
+
+def _unsupported(error: BrokerError) -> str:
+    if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return ""
+    return "; it is another kind of server, or lacks a setting that this needs, as authenticationEnabled=true for users"
 
 
 def _session(values: Values) -> SessionOptions:

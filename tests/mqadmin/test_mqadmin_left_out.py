@@ -19,6 +19,15 @@ from understudy.testkit.quorum.settings import API_PORT
 from understudy.testkit.sim.determinism import run_seed
 
 
+async def printed(cluster: LocalCluster, line: str, *, as_json: bool = False) -> str:
+    """Return what the command *line* prints to its output."""
+    words, stream = line.split(), io.StringIO()
+    command = load_commands()[words[0]]
+    values = parse(command.all_options, words[1:])
+    await run_command(command, values, cluster.namesrv_address, Output(as_json, stream), real_world())
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 async def test_a_group_without_master_is_told_when_a_whole_cluster_is_meant(
     capsys: pytest.CaptureFixture[str], as_json: bool
@@ -32,14 +41,22 @@ async def test_a_group_without_master_is_told_when_a_whole_cluster_is_meant(
             ("brokerStatus -c DefaultCluster", False),
         ):
             # When something is done with the cluster
-            words, stream = line.split(), io.StringIO()
-            command = load_commands()[words[0]]
-            values = parse(command.all_options, words[1:])
-            await run_command(command, values, cluster.namesrv_address, Output(as_json, stream), real_world())
+            result = await printed(cluster, line, as_json=as_json)
             # Then who is left out is said, beside the result
             said = "warning: left out, for they have no master now: broker-b; repeat it for them later\n"
             assert capsys.readouterr().err == (said if leaves_out else "")
-            assert "left out" not in stream.getvalue()
+            assert "left out" not in result
+
+
+async def test_a_group_without_topics_is_told_when_its_permission_is_changed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with LocalCluster() as cluster:
+        for name in ("broker-a", "nobody"):
+            for word in ("wipeWritePerm", "addWritePerm"):
+                assert await printed(cluster, f"{word} -b {name}")
+                told = "warning: no name server has a topic of a broker group nobody; clusterList shows the groups\n"
+                assert capsys.readouterr().err == (told if name == "nobody" else "")
 
 
 def test_what_controllers_do_not_know_is_said() -> None:

@@ -15,6 +15,7 @@ from understudy.format.versions import version_text
 from understudy.mqadmin.main import load_commands, main
 from understudy.mqadmin.options import COMMON, UsageError, flag, needed, parse, value
 from understudy.mqadmin.text import parse_time, permission_text
+from understudy.testkit.blocking import local_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = (
@@ -151,6 +152,16 @@ def test_errors_are_one_line_and_a_code(
     assert why in printed.err
     assert printed.err.count("\n") == 1
     assert "Traceback" not in printed.err
+
+
+def test_a_request_that_a_server_does_not_know_says_what_it_may_lack(capsys: pytest.CaptureFixture[str]) -> None:
+    with local_cluster() as cluster:
+        (broker,) = cluster.broker_addresses.values()
+        for arguments in (["listUser", "-b", broker], ["brokerStatus", "-b", cluster.namesrv_address]):
+            assert main(arguments) == 1
+            told = capsys.readouterr().err
+            assert "not supported; it is another kind of server, or lacks a setting that this needs" in told
+            assert told.count("\n") == 1
 
 
 def test_times_come_in_three_forms() -> None:
