@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 
 import attrs
 
@@ -74,11 +75,13 @@ class Places:
         return found
 
     def check(self) -> None:
-        """Check that every port is one, and no two are the same.
+        """Check that the host has an address, every port is one, and no two are the same.
 
         Raises:
             UsageError: what is wrong and which option changes it.
         """
+        if not _has_address(self.host):
+            raise UsageError(f"--host: {self.host!r} is no IP address, and no host name that this machine can resolve")
         taken: dict[int, tuple[str, str]] = {}
         for port, who, option in self.ports():
             if not 1 <= port <= _HIGHEST_PORT:
@@ -98,6 +101,17 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _has_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        try:
+            socket.gethostbyname(host)
+        except (OSError, UnicodeError):  # UnicodeError: a text that is no host name at all
+            return False
+    return bool(host)
 
 
 def folder_of(text: str) -> str:

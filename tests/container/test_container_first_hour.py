@@ -110,6 +110,11 @@ def test_it_listens_on_loopback_only_and_a_second_one_ends_with_one_line(tmp_pat
 @pytest.mark.parametrize(
     ("places", "expected"),
     [
+        (
+            Places("/d", "nobody.invalid"),
+            "--host: 'nobody.invalid' is no IP address, and no host name that this machine",
+        ),
+        (Places("/d", ""), "--host: '' is no IP address, and no host name that this machine can resolve"),
         (Places("/d", namesrv_port=99999), "--namesrv-port: the name server would listen on port 99999"),
         (Places("/d", broker_port=1), r"--broker-port: broker-a \(second port\) would listen on port -1"),
         (Places("/d", broker_port=65530), r"--broker-port: broker-b would listen on port 65540"),
