@@ -7,7 +7,9 @@ way round. So back-pressure, time-outs and errors are those of the trio call.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
@@ -49,9 +51,14 @@ class Worker:
 
 
 class Portal:
-    """A trio run in a thread. Use it as a context manager."""
+    """A trio run in a thread. Use it as a context manager.
+
+    Attributes:
+        elsewhere: this process was forked after it was opened: its thread runs in the process that was copied.
+    """
 
     def __init__(self) -> None:
+        self.elsewhere = False
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="understudy-portal", daemon=True)
         self._token: trio.lowlevel.TrioToken | None = None
@@ -72,6 +79,7 @@ class Portal:
         self._ready.wait()
         # Whoever forgets to leave a block leaves it while Python ends, when this thread would answer no more.
         atexit.register(self.close)
+        _entered.add(self)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -79,6 +87,9 @@ class Portal:
 
     def close(self) -> None:
         """Cancel what runs and wait until the thread has ended; a second call does nothing."""
+        if self.elsewhere:
+            return
+        _entered.discard(self)
         self._closing = True
         if self._token is not None:
             with suppress(trio.RunFinishedError):
@@ -140,6 +151,8 @@ class Portal:
 
     def check_open(self) -> None:
         """Raise :class:`PortalClosedError` when nothing runs any more, or this is the portal's own thread."""
+        if self.elsewhere:
+            raise PortalClosedError("the client was opened before this process was forked; open one in this process")
         if self._closing or threading.current_thread() is self._thread:
             raise PortalClosedError(
                 "the client is closed: its block was left (or it is asked from its own thread, where `await` would do)"
@@ -316,9 +329,24 @@ class Portal:
             self._workers.discard(worker)
 
 
+_entered: weakref.WeakSet[Portal] = weakref.WeakSet()
 _shared_lock = threading.Lock()
 _shared: list[Portal] = []
 _users = 0
+
+
+def _begin_anew() -> None:
+    """Have a forked process know that threads were not copied: whatever was asked of them would wait for ever."""
+    global _shared_lock, _users
+    for portal in list(_entered):
+        portal.elsewhere = True
+        atexit.unregister(portal.close)
+    _entered.clear()
+    _shared_lock, _users = threading.Lock(), 0  # another thread may have held it
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 @contextmanager
@@ -334,6 +362,7 @@ def shared_portal() -> Iterator[Portal]:
         yield portal
     finally:
         with _shared_lock:
-            _users -= 1
-            if not _users:
-                _shared.pop().close()
+            if not portal.elsewhere:
+                _users -= 1
+                if not _users:
+                    _shared.pop().close()

@@ -41,11 +41,14 @@ class Held(Generic[T]):
         """Begin to leave it, by *error* if there is one; the future has ended when it was left."""
         assert self._task is not None  # opened before
         self._error = error
+        left: Future[None] = Future()
+        if self._portal.elsewhere:
+            left.set_result(None)  # it is open in the process that was copied, and stays so
+            return left
         if not self._task.done():
             self._portal.submit(self._let_go)
         elif self._task.cancelled() or isinstance(self._task.exception(), CancelledError):
-            left: Future[None] = Future()  # it was left when the portal was closed, perhaps because Python ends
-            left.set_result(None)
+            left.set_result(None)  # it was left when the portal was closed, perhaps because Python ends
             return left
         return self._task
 
