@@ -14,7 +14,7 @@ import attrs
 
 from understudy.mqclient import pop as requests
 from understudy.mqclient.allocation import AVERAGELY
-from understudy.mqclient.errors import InvalidMessageError, NotConnectedError, RouteNotFoundError
+from understudy.mqclient.errors import BrokerError, InvalidMessageError, NotConnectedError, RouteNotFoundError
 from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel
 from understudy.mqclient.listener import OnError, Role, check_listener
 from understudy.mqclient.membership import Membership
@@ -142,7 +142,7 @@ class PopConsumer:
         )
         try:
             return await requests.pop(self.session, wish)
-        except NotConnectedError:
+        except (NotConnectedError, BrokerError):  # a slave that acts no more refuses
             await self.session.renew_route(topic)  # for the next pop: another broker may serve the queues by now
             raise
 

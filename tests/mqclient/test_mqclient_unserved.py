@@ -8,7 +8,13 @@ import pytest
 from mqclient_fake import FakeBroker, open_fake
 
 from understudy.mqclient import blocking
-from understudy.mqclient.errors import ClientError, InvalidOptionError, NotConnectedError, RouteNotFoundError
+from understudy.mqclient.errors import (
+    BrokerError,
+    ClientError,
+    InvalidOptionError,
+    NotConnectedError,
+    RouteNotFoundError,
+)
 from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.pop_consumer import PopConsumerOptions, open_pop_consumer
 from understudy.mqclient.producer import open_producer
@@ -68,13 +74,28 @@ async def test_a_topic_that_gives_nothing_says_why() -> None:
 async def test_the_pop_after_one_that_failed_goes_where_the_queues_are_by_then() -> None:
     moves = FakeBroker("broker-a")
     moves.answers[RequestCode.POP_MESSAGE] = lambda command: response(command, ResponseCode.POLLING_TIMEOUT)
-    options = PopConsumerOptions(session=SessionOptions(route_retry_ms=1))
+    options = PopConsumerOptions(session=SessionOptions(route_retry_ms=0))
     async with open_fake(moves) as fake:
         there, moves.address = moves.address, NOBODY
         async with open_pop_consumer(real_world(), fake.name_server, "pops", {"T": "*"}, options) as consumer:
             assert await consumer.brokers("T") == ["broker-a"]
             moves.address = there
             with pytest.raises(NotConnectedError, match=NOBODY):
+                await consumer.pop("T")
+            assert await consumer.pop("T") == []
+
+
+async def test_the_pop_after_one_that_was_refused_goes_to_the_master_that_is_back() -> None:
+    acted, back = FakeBroker("broker-a"), FakeBroker("broker-a")
+    acted.answers[RequestCode.POP_MESSAGE] = lambda command: response(command, ResponseCode.SYSTEM_BUSY, "acts no more")
+    back.answers[RequestCode.POP_MESSAGE] = lambda command: response(command, ResponseCode.POLLING_TIMEOUT)
+    options = PopConsumerOptions(session=SessionOptions(route_retry_ms=0))
+    async with open_fake(acted, back) as fake:
+        fake.brokers = [acted]
+        async with open_pop_consumer(real_world(), fake.name_server, "pops", {"T": "*"}, options) as consumer:
+            assert await consumer.brokers("T") == ["broker-a"]
+            fake.brokers = [back]
+            with pytest.raises(BrokerError, match="acts no more"):
                 await consumer.pop("T")
             assert await consumer.pop("T") == []
 
