@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import attrs
@@ -312,11 +313,8 @@ def test_whoever_copies_from_whom_what_is_open_somewhere_stays_and_what_is_done_
         elif number in open_offsets(tables[actor]):
             add(tables[actor], Ack(points[number].key, (number,)))
             done.add(number)
-    for _ in range(2):
-        for actor in tables:
-            for other_table in tables:
-                if other_table is not actor:
-                    actor.join(other_table)
+    for first, second in 2 * list(itertools.permutations(tables, 2)):
+        first.join(second)
     assert [set(open_offsets(each)) for each in tables] == [handed_out - done] * 3
 
 
