@@ -108,7 +108,7 @@ def _has_address(host: str) -> bool:
         ipaddress.ip_address(host)
     except ValueError:
         try:
-            socket.gethostbyname(host)
+            socket.getaddrinfo(host, None)
         except (OSError, UnicodeError):  # UnicodeError: a text that is no host name at all
             return False
     return bool(host)
