@@ -9,6 +9,19 @@ from collections.abc import Callable, Sequence
 import attrs
 import pytest
 import trio
+from acting_pop_rig import (
+    GROUP,
+    INVISIBLE_MS,
+    MESSAGES,
+    RETRY,
+    came_back,
+    dead_master,
+    found_anew,
+    master_back,
+    pop_at_slave,
+    pop_from,
+    popped_and_half_acknowledged,
+)
 from container_ring import TOPIC, Ring, cut_between, open_ring, records, run
 
 from understudy.broker.inner import InnerMessage
@@ -18,52 +31,13 @@ from understudy.format.properties import format_properties
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.pop import ack, change_invisible, pop
-from understudy.mqclient.popped import PoppedMessage, PopRequest
+from understudy.mqclient.popped import PopRequest
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.subscription import subscription
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.store.status import PutStatus
-from understudy.testkit.drills.ring import GROUPS, container_of
+from understudy.testkit.drills.ring import GROUPS
 from understudy.testkit.waiting import until
-
-GROUP = "poppers"
-RETRY = names.pop_retry_topic(GROUP, TOPIC)
-MESSAGES = 16
-INVISIBLE_MS = 12_000
-
-
-async def pop_from(ring: Ring, group: str, invisible_ms: int = INVISIBLE_MS) -> list[PoppedMessage]:
-    """Pop what the master of *group* has now."""
-    wanted = PopRequest(GROUP, subscription(TOPIC, "*", 1), group, invisible_ms=invisible_ms, hold_ms=0)
-    return await pop(ring.producer.session, wanted)
-
-
-async def popped_and_half_acknowledged(ring: Ring) -> set[str]:
-    """Send to g0, pop all of it, acknowledge half; return the bodies of the other half."""
-    for number in range(MESSAGES):
-        await ring.producer.send(Message(TOPIC, b"%d" % number), queue=MessageQueue(TOPIC, "g0", number % 2))
-    popped = await pop_from(ring, "g0")
-    assert len(popped) == MESSAGES
-    for each in popped[::2]:
-        await ack(ring.producer.session, each)
-    return {each.message.body.decode() for each in popped[1::2]}
-
-
-def came_back(ring: Ring) -> Counter[str]:
-    """Return how often each message stands in the group's retry topic, over all masters."""
-    return Counter(record.body.decode() for group in GROUPS for record in records(ring.broker(group, 0), RETRY))
-
-
-async def dead_master(ring: Ring) -> None:
-    await ring.cluster.kill("c1")
-    await until(lambda: "pop revive" in ring.broker("g0", 1).services.running(), 10)
-
-
-async def master_back(ring: Ring) -> None:
-    await ring.cluster.restart("c1")
-    await ring.online()
-    await found_anew(ring)
-    await until(lambda: "pop revive" not in ring.broker("g0", 1).services.running(), 10)
 
 
 @pytest.mark.parametrize("pause_seconds", [2, 11.5, 12.5])
@@ -125,24 +99,6 @@ async def everything_popped(ring: Ring, group: str) -> Counter[str]:
         quiet = 0 if popped else quiet + 1
         await trio.sleep(0.1)
     return found
-
-
-async def found_anew(ring: Ring) -> None:
-    """Let the client ask where brokers are now."""
-    await trio.sleep(0.5)
-    await ring.producer.session.renew_route(TOPIC)
-
-
-async def pop_at_slave(ring: Ring, count: int) -> list[PoppedMessage]:
-    """Pop *count* messages of g0 at the slave that acts; the route must lead there first."""
-    popped: list[PoppedMessage] = []
-    with trio.fail_after(20):
-        while len(popped) < count:
-            try:
-                popped += await pop_from(ring, "g0")
-            except ClientError:
-                await found_anew(ring)
-    return popped
 
 
 @pytest.mark.parametrize("back_after_seconds", [1, 10.5, 25])
@@ -268,63 +224,6 @@ def test_a_slave_that_does_not_act_hands_out_nothing() -> None:
             answer = await ring.ask(popped_at, RequestCode.POP_MESSAGE, ext)
             assert answer.code == ResponseCode.SYSTEM_BUSY
             assert popped_at.acting_pops.empty
-
-    run(scenario)
-
-
-def test_a_dead_acting_slave_is_followed_by_one_that_knows_what_it_handed_out() -> None:
-    async def scenario(source: random.Random) -> None:
-        async with open_ring(source) as ring:
-            for number in range(4):
-                await ring.producer.send(Message(TOPIC, b"%d" % number), queue=MessageQueue(TOPIC, "g0", 0))
-            await trio.sleep(1)
-            await dead_master(ring)
-            popped = await pop_at_slave(ring, 4)
-            await ack(ring.producer.session, popped[0])
-            await trio.sleep(2)  # the other slave copies it
-            # when the acting slave dies, too, and the last one acts
-            await ring.cluster.kill(container_of("g0", 1))
-            await until(lambda: "pop revive" in ring.broker("g0", 2).services.running(), 20)
-            acked = False
-            while not acked:
-                try:
-                    await ack(ring.producer.session, popped[1])
-                    acked = True
-                except ClientError:
-                    await found_anew(ring)
-            await ring.cluster.restart(container_of("g0", 1))
-            await ring.cluster.restart("c1")
-            await ring.online()
-            await found_anew(ring)
-            # then only what nobody acknowledged comes again
-            await trio.sleep(40)
-            assert came_back(ring) == Counter(each.message.body.decode() for each in popped[2:])
-
-    run(scenario)
-
-
-def test_acknowledgements_that_a_slave_took_count_at_the_next_one_that_acts() -> None:
-    """Their check points stand in the log, from where the next one reads them anew."""
-
-    async def scenario(source: random.Random) -> None:
-        async with open_ring(source) as ring:
-            # given check points that came out of the timer at the master, acknowledgements at the slave that acts
-            left = await popped_and_half_acknowledged(ring)
-            slave = ring.broker("g0", 1)
-            await until(lambda: bool(records(slave, slave.pops.log.topic)), 15)
-            await dead_master(ring)
-            await until(lambda: len(slave.acting_pops.acks) > 0, 5)
-            await trio.sleep(1)  # the other slave copies how far the timer is
-            # when that one dies as well, before the check points are worked off
-            await ring.cluster.kill(container_of("g0", 1))
-            await until(lambda: "pop revive" in ring.broker("g0", 2).services.running(), 20)
-            await trio.sleep(20)
-            await ring.cluster.restart(container_of("g0", 1))
-            await ring.cluster.restart("c1")
-            await ring.online()
-            # then what was acknowledged does not come again
-            await trio.sleep(40)
-            assert came_back(ring) == Counter(left)
 
     run(scenario)
 
