@@ -41,6 +41,7 @@ from understudy.broker.led.identity_files import GroupName, IdentityFiles
 from understudy.broker.led.incarnation import StoreIncarnation
 from understudy.broker.led.registered import RegisteredReplicas
 from understudy.broker.led.replication import LedReplication
+from understudy.broker.led.set_question import alter_set
 from understudy.broker.name_servers import NameServers
 from understudy.broker.role import Role
 from understudy.broker.role_change import RoleChangeError
@@ -63,10 +64,6 @@ HEARTBEATS_TO_BE_HEARD = 3
 """After so many intervals controllers that have just started have heard who lives."""
 REPLACED = (ResponseCode.CONTROLLER_INVALID_MASTER, ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH)
 """What they answer to who is not the master, or is it in another epoch."""
-SET_AS_IT_IS = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
-"""What controllers answer to the question for the set that they have, unless they wait for it."""
-NO_GROUP = "Broker metadata is not existed"
-"""With the same code they say that they do not know the group."""
 
 
 class Led:
@@ -255,7 +252,7 @@ class Led:
                 word = await controllers.elect(state.leader, state.own_id)
             else:
                 assert state.role is not None
-                word = await self._alter_set(state.leader, state.role, question.members)
+                word = await alter_set(self._replication, controllers, state.leader, state.role, question.members)
         except UnansweredError as error:
             log.info("the controller did not answer", question=ask.value, why=error)
             if ask is not Ask.SET:  # which may not even have been asked
@@ -279,28 +276,6 @@ class Led:
                 if word.master_id != state.own_id:
                     self._replication.doubt()
                 self._tell(Said(ask, word, NEVER if word is state.role else asked_at))
-
-    async def _alter_set(self, leader: str, role: Word, members: frozenset[int]) -> Word | None:
-        """Ask for *members*; return what is in force then.
-
-        ``None``: it was not asked, for others are wanted by now, or the log of who would be alone is not durable.
-        """
-        question = self._replication.asking(members, role.set_epoch)
-        if question is None:
-            return None
-        if not await question.durable_alone() or not question.leaves():
-            return None
-        try:
-            word = await self._controllers.alter_set(leader, role, members)
-        except (UnansweredError, RefusedError) as error:
-            if error.certain:
-                question.refused()
-            refused = isinstance(error, RefusedError) and error.code == SET_AS_IT_IS
-            if not refused or members != role.members or NO_GROUP in str(error):
-                raise
-            word = role  # they know of nobody else: those who wait to be told that it leads do not answer so
-        self._replication.confirmed(role.epoch)
-        return word
 
     async def _ask_addresses(self) -> Mapping[int, str]:
         state = self.state
