@@ -114,8 +114,9 @@ class Judge:
     def _count_copies(self, name: str, offset: int, members: set[str]) -> None:
         if self._all_must_ack or not members:
             return
-        running = {each: self.group.brokers[each] for each in members if each in self.group.brokers}
-        dead = len(members) - len(running)  # they may have it
+        counted = members | {name}  # who was deposed while it answered has it, too
+        running = {each: self.group.brokers[each] for each in counted if each in self.group.brokers}
+        dead = len(counted) - len(running)  # they may have it
         holders = [each for each, broker in running.items() if broker.store.max_queue_offset(TOPIC, 0) > offset]
         if len(holders) + dead < min(self._copies, len(members)):
             self.violation(f"{name} acknowledges offset {offset}, of {sorted(members)} only {holders} have it")
