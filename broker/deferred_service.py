@@ -39,8 +39,8 @@ SET_BACK_MS = 1_000
 """A clock that was set back by more than this is noticed; by less, messages are late by as much."""
 LONGEST_SLEEP_SECONDS = 10.0
 """While something waits: a clock that is set forward wakes nobody, and what waits may be due by it at once."""
-MISSING_MS = 1_000
-"""Pause while messages may be there in a moment that cannot be read."""
+MISSING_MS = 100
+"""Pause while messages may be there in a moment that cannot be read: short, for damage is often found one by one."""
 GRACE_SECONDS = 4.0
 """How long a put may take to end after the service was stopped: cut short, it is done twice."""
 _AT_REST = DeferredQueue()

@@ -161,10 +161,17 @@ class Lookup:
         if extent is not None:
             self._integrity.note(extent[0])
 
-    def note_rotten_record(self, physical_offset: int, size: int) -> None:
-        """Know that a record of *size* bytes is damaged, if something stands there that is not void."""
+    def note_rotten_record(self, topic: str, queue_id: int, physical_offset: int, size: int) -> None:
+        """Know that a message of a queue is damaged, if that queue has it there, and nothing stands in for it.
+
+        Args:
+            topic, queue_id: the queue; a log that was cut may have a whole message of another one in that place.
+            physical_offset, size: of the message in the log, as somebody noted it who did not find it.
+        """
+        offset = self.queue_offset_at(topic, queue_id, physical_offset)
         head = self._core.log.parse_at(physical_offset, check_crc=False)
-        if head is not None and head.size_bytes == size and not is_void(head):
+        is_there = self.record_extent(topic, queue_id, offset) == (physical_offset, size)
+        if is_there and head is not None and head.size_bytes == size and not is_void(head):
             self._integrity.note(physical_offset)
 
     def read(self, physical_offset: int) -> memoryview | None:

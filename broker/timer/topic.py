@@ -71,8 +71,8 @@ class TimerTopic:
         return record if record.topic == TIMER_TOPIC and record.size_bytes == unit.size else None
 
     def note_rotten(self, unit: Unit) -> None:
-        """Know that the message of *unit* is damaged, if its place in the log is taken."""
-        self._store.note_rotten_record(unit.physical, unit.size)
+        """Know that the message of *unit* is damaged, if the topic has it there."""
+        self._store.note_rotten_record(TIMER_TOPIC, TIMER_QUEUE, unit.physical, unit.size)
 
     def is_true(self, unit: Unit) -> bool:
         """Whether *unit* speaks of a message that is in the commit log, or was before the log's oldest files went."""

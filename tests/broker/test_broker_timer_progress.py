@@ -259,3 +259,26 @@ async def test_an_answer_that_is_none_changes_nothing(
         own.table.copying(cast(Any, None)).take(Answer(ext, body))
     assert own.timer.progress.read == before
     await trio.lowlevel.checkpoint()
+
+
+async def test_a_whole_message_that_stands_where_a_timer_message_was_cut_off_is_not_taken_for_damage(
+    autojump_clock: MockClock,
+) -> None:
+    # Given a timer message in its slot, whose place in the log another one of its size has got meanwhile
+    own = await rig()
+    own.timer.begin(True)
+    own.keep(1)
+    own.enqueue()
+    _, unit = own.timer.files.log.last() or (0, None)
+    assert unit is not None
+    await own.store.truncate(0)
+    short = own.store.append("T", 0, b"", b"", 1, b"\0" * 8)
+    size = own.store.max_physical_offset - short.physical_offset
+    await own.store.truncate(0)
+    put = own.store.append("T", 0, bytes(unit.size - size), b"", 1, b"\0" * 8)
+    assert (put.physical_offset, own.store.max_physical_offset) == (unit.physical, unit.physical + unit.size)
+    assert own.timer.topic.record(unit) is None
+    # When the timer does not find its message
+    own.timer.topic.note_rotten(unit)
+    # Then nothing is missing in the log
+    assert not own.store.holes.behind
