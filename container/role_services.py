@@ -271,8 +271,9 @@ class RoleServices:
             self._returning = None
             self._broker.replication.withhold(hole=False)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(returning.remind)  # who was told waits for a moment only
-            await self._go_on()
+            reminding = trio.CancelScope()
+            nursery.start_soon(_within, reminding, returning.remind)  # who was told waits for a moment only
+            await self._go_on(reminding)
             if not self._broker.role.is_slave:
                 await put_again(self._broker)
                 await begin_passing(self._broker)
@@ -287,14 +288,18 @@ class RoleServices:
         self._broker.presence.online(heard=returning.heard)
         self._broker.hold.wake_all()  # readers had to wait
 
-    async def _go_on(self) -> None:
-        """Let a master that asked its slaves for the end of its log store messages of its own from now on."""
+    async def _go_on(self, reminding: trio.CancelScope) -> None:
+        """Let a master that asked its slaves for the end of its log store messages of its own from now on.
+
+        While its disk refuses that, it is not on its way: *reminding* slaves of its return ends, and one acts again.
+        """
         broker = self._broker
         while broker.history.open and not broker.role.is_slave:
             try:
                 await broker.history.go_on()
             except OSError as error:
                 log.error("the new life of the log cannot be noted, trying again", why=error)
+                reminding.cancel()
                 await self._clock.sleep(1)
             else:
                 broker.store.set_writable(True)
@@ -385,3 +390,8 @@ class RoleServices:
         if self._bridge is None:
             self._bridge = Bridge(escape_parts(self._broker), neighbour_of(self._broker), self._beside)
         return self._bridge
+
+
+async def _within(scope: trio.CancelScope, run: Run) -> None:
+    with scope:
+        await run()

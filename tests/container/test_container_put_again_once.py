@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from container_ring import records, run, send_raw
 from test_container_master_holes import KEYS, TOPIC, Pair, open_filled_pair
 from test_container_put_again import LOST, lose_the_end_of_a_queue_and_go_on
 
+from understudy.broker.history_keeper import HistoryKeeper
 from understudy.container.put_again import Putting
 from understudy.format import names
 from understudy.mqclient.message import Message
@@ -279,5 +281,32 @@ def test_a_slave_that_was_told_waits_as_long_as_its_master_puts_again(monkeypatc
                     ends.set()
             await pair.online()
             assert pair.slave.session.rules.reason.startswith("the master")
+
+    run(scenario)
+
+
+def test_a_slave_acts_again_while_the_disk_of_its_returning_master_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            go_on, refused = HistoryKeeper.go_on, trio.Event()
+
+            async def refuse(keeper: HistoryKeeper) -> None:
+                refused.set()
+                raise OSError(errno.ENOSPC, "no space")
+
+            # given a master that has told its slave of its return, and cannot write any more
+            await pair.lose([])
+            await until(lambda: "schedule" in pair.slave.services.running(), 60)
+            monkeypatch.setattr(HistoryKeeper, "go_on", refuse)
+            await pair.cluster.restart("c1")
+            await refused.wait()
+            assert "schedule" not in pair.slave.services.running()
+            # then the slave does not wait for it
+            await until(lambda: "schedule" in pair.slave.services.running(), 60)
+            # and is relieved once it can
+            monkeypatch.setattr(HistoryKeeper, "go_on", go_on)
+            await pair.online()
+            await until(lambda: "schedule" not in pair.slave.services.running(), 60)
+            assert await send_raw(pair, pair.master, b"after", "") == 0
 
     run(scenario)
