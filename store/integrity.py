@@ -243,6 +243,7 @@ class Integrity:
                 core.holes.behind = handled != self._news.count
             except OSError as error:
                 log.error("where the damage lies could not be noted, trying again", why=os_failure(error))
+                core.holes.behind = False  # what is due cannot wait as long as a disk may be full
                 self._news.set()
                 await core.clock.sleep(_RETRY_SECONDS)
 

@@ -14,7 +14,7 @@ from test_store_replication import TOPIC
 from understudy.format.properties import format_properties
 from understudy.format.record import Record
 from understudy.runtime.world import World
-from understudy.store import integrity
+from understudy.store import holes, integrity
 from understudy.store.integrity import SETTLE_SECONDS, Integrity
 from understudy.store.message_store import MessageStore
 from understudy.testkit.waiting import until
@@ -219,6 +219,27 @@ async def test_a_disk_that_fails_ends_a_scrub_and_not_the_store(
         again = store.start_scrub()
         await until(lambda: not again.running, 10)
         assert again.records == COUNT
+
+
+async def test_what_is_due_does_not_wait_for_a_note_that_the_disk_refuses(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    world = simulated_world(1)
+    starts = await filled(world, random.Random(1))
+    rot(world, starts[3] + 20, 1)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with running_store(world) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(holes, "write_durably", fail)
+            assert len(everything(store)) == COUNT - 1
+            assert store.holes.behind
+            await until(lambda: not store.holes.behind, 1)
+            assert store.hole is None
+        # and it is noted once there is room
+        await until(lambda: store.hole == starts[3], 10)
 
 
 async def test_properties_that_lost_their_length_cost_their_message(autojump_clock: object) -> None:
