@@ -198,10 +198,11 @@ class HalfReader:
         newest: dict[tuple[int, bytes, int], int] = {}  # queue, unique key and birth to the queue offset
         at = {number: queue.ledger.done for number, queue in queues.items()}
         while True:
-            count = 0
+            more = False
             for number, queue in queues.items():
+                begin = at[number]
                 records, at[number] = self.read(names.HALF_TOPIC, number, at[number])
-                count += len(records)
+                more = more or at[number] > begin  # though what was read may be lost
                 for record in records:
                     properties, before = record.properties_text.encode(), None
                     decided = queue.ledger.has_decided(record)
@@ -215,7 +216,7 @@ class HalfReader:
                     if half is not None:
                         was_open, is_open = _enter(queue.ledger, half, before)
                         found[half.topic] += is_open - was_open
-            if not count:
+            if not more:
                 break  # in the same turn as the end of the queues was seen: no send was overlooked
             await trio.lowlevel.checkpoint()
         for number, queue in queues.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from transaction_rig import COMMIT, OPS, killed, open_producer
+from transaction_rig import COMMIT, HALF, OPS, TOPIC, killed, open_producer
 from trio.testing import MockClock
 
 from understudy.broker.transactions.reading import HalfReader
@@ -38,3 +38,22 @@ async def test_what_is_shown_later_is_not_committed_again(
         # then nobody is asked, and it was delivered once
         assert producer.checks() == []
         assert producer.delivered() == ["k"]
+
+
+async def test_half_messages_behind_lost_ones_are_known_after_a_start(
+    disk: SimDisk, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_producer(disk) as producer:
+        producer.prepare("lost")
+        producer.prepare("k")
+        left = killed(disk)
+    read = HalfReader.read
+
+    def without_the_first(self: HalfReader, topic: str, number: int, at: int, most: int = 32) -> object:
+        return ([], 1) if (topic, at) == (HALF, 0) else read(self, topic, number, at, most)
+
+    # when a broker begins to look after half messages, of which it cannot read the first ones
+    monkeypatch.setattr(HalfReader, "read", without_the_first)
+    async with open_producer(left) as producer:
+        # then those behind them are open
+        assert producer.rig.broker.transactions.counts.open == {TOPIC: 1}
