@@ -224,9 +224,12 @@ class Failover:
         if outcome.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
             return
         verdicts = tuple(f"{v.broker_id} {'chosen' if v.chosen else 'excluded'}: {v.reason}" for v in outcome.verdicts)
-        if outcome.code and self._refused.get(broker_name) == verdicts:
+        if broker_name not in self._metadata.groups:
+            self._refused.pop(broker_name, None)  # anybody may ask, with any name
+        elif outcome.code and self._refused.get(broker_name) == verdicts:
             return  # said before, and asked for again and again
-        self._refused[broker_name] = verdicts if outcome.code else None
+        else:
+            self._refused[broker_name] = verdicts if outcome.code else None
         self.election_count += 1
         record = ElectionRecord(
             self._member.settings.member,

@@ -236,3 +236,11 @@ async def test_others_have_their_turns_while_very_many_groups_are_shown_or_looke
     assert await turns_beside(lambda: desk.failover._elect_where_needed(dict.fromkeys(desk.metadata.groups, ""))) >= 8
     too_many = await desk.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, b"[" + b"1," * 20_000 + b"1]")
     assert (1, "20001 broker names are asked for") == (too_many.code, str(too_many.remark)[:32])
+
+
+async def test_questions_for_groups_that_nobody_has_leave_nothing(autojump_clock: trio.testing.MockClock) -> None:
+    desk = Desk()
+    for number in range(50):
+        fields = {"clusterName": "C", "brokerName": f"stranger-{number}", "brokerId": "-1"}
+        assert (await desk.ask(1002, fields)).code == 2010
+    assert not desk.failover._refused
