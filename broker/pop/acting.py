@@ -199,6 +199,7 @@ class ActingPops:
         key = row.point.key
         if row.point.open_offsets:
             self.points[key] = {**self.points.get(key, {}), row.point.re_puts: row}
+            self._cut.discard(row.row_key)
         else:
             self._remove(row.row_key)
 
@@ -247,6 +248,7 @@ class ActingPops:
             self.acks = dict(other.acks)
         else:
             self._merge(other)
+        self._cut |= other._cut  # it has seen their changes, and is not done with them either
         for broker_id, number in other.changes.items():
             self.changes[broker_id] = max(number, self.changes.get(broker_id, 0))
         self.tell()

@@ -339,6 +339,21 @@ def test_what_the_log_does_not_have_is_left_out() -> None:
     assert pops.revision == before
 
 
+def test_what_the_log_of_one_slave_does_not_have_is_taken_from_another() -> None:
+    clock = Clock()
+    master, short, whole = table(0, clock), table(1, clock), table(2, clock)
+    add(whole, POINT)
+    short.join(whole)
+    # given two slaves that acted at once, and one whose log ends before what it knows to be handed out
+    add(short, CheckPoint("t", "g", 3, 500, 1_000, 60_000, "a", (500,)))
+    add(whole, CheckPoint("t", "g", 4, 600, 1_000, 60_000, "a", (600,)))
+    short.cut(lambda key, queue_id: 0 if (key, queue_id) == ("t@g", 2) else None)
+    # when their master asks that one first
+    for each in (short, whole):
+        master.join(each)
+    assert sorted(open_offsets(master)) == [100, 101, 103, 500, 600]
+
+
 entries = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans(), st.booleans(), st.sets(st.integers(0, 2))),
     max_size=12,
