@@ -168,10 +168,11 @@ class Lookup:
             topic, queue_id: the queue; a log that was cut may have a whole message of another one in that place.
             physical_offset, size: of the message in the log, as somebody noted it who did not find it.
         """
-        offset = self.queue_offset_at(topic, queue_id, physical_offset)
         head = self._core.log.parse_at(physical_offset, check_crc=False)
-        is_there = self.record_extent(topic, queue_id, offset) == (physical_offset, size)
-        if is_there and head is not None and head.size_bytes == size and not is_void(head):
+        if head is None or head.size_bytes != size or is_void(head):
+            return
+        offset = self.queue_offset_at(topic, queue_id, physical_offset)
+        if self.record_extent(topic, queue_id, offset) == (physical_offset, size):
             self._integrity.note(physical_offset)
 
     def read(self, physical_offset: int) -> memoryview | None:
