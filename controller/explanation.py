@@ -72,7 +72,7 @@ def _next_step(group: Group, live: dict[int, Live], chosen: int | None, unclean_
         awaited = " and ".join(f"{broker_id} ({group.replicas[broker_id].address})" for broker_id in members)
         return (
             f"start broker {awaited}: who has lost its memory waits for the others of its set; when all are back, the "
-            f"longest log leads. Only if it is lost for good: mqadmin cleanBrokerMetadata -bn {name} -b "
+            f"longest log leads. Only if it is lost for good: mqadmin cleanBrokerMetadata -a CONTROLLER -bn {name} -b "
             f"'{';'.join(map(str, members))}': the longest log of the others leads then, and what it lacks is lost"
         )
     if members:

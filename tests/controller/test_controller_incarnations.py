@@ -170,7 +170,7 @@ def test_it_is_said_who_is_waited_for_and_that_the_controllers_may_be_cut_off(th
     said = explain(group, liveness, 1.0, False)
     assert said.count("\texcluded\tits memory is lost:") == 2
     assert "#NextStep\tstart broker 2 (10.0.0.2:10911): who has lost its memory waits for the others" in said
-    assert "Only if it is lost for good: mqadmin cleanBrokerMetadata -bn a -b '2':" in said
+    assert "Only if it is lost for good: mqadmin cleanBrokerMetadata -a CONTROLLER -bn a -b '2':" in said
     assert "cut off" not in said
 
 

@@ -122,7 +122,7 @@ def test_members_that_have_lost_their_memory_wait_for_one_that_is_lost_for_good_
             told = await why(group)
             assert told.count("refused: its memory is lost") == 2
             assert f"#NextStep\tstart broker {ids[lost]} (" in told
-            step = f"mqadmin cleanBrokerMetadata -bn g -b '{ids[lost]}'"
+            step = f"mqadmin cleanBrokerMetadata -a CONTROLLER -bn g -b '{ids[lost]}'"
             assert step in told
             assert "electMaster" not in told
             elected = ("electMaster", "-bn", "g", "-c", "DefaultCluster", "-b", str(ids[back[0]]))
