@@ -306,6 +306,7 @@ class Led:
         self._registered.cancel()
 
     async def _take_role(self, word: Word, *, same: bool) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()  # another one has its id, which was seen in the same moment
         broker, state = self._broker, self.state
         assert state is not None
         self._replication.commanded = word.master_address
