@@ -1,4 +1,4 @@
-"""A group that waits for a member: its brokers ask again and again, and that is answered, told and written down once."""
+"""A group that waits for a member: its brokers ask again and again; each is answered, and why is told once."""
 
 from __future__ import annotations
 
