@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import trio
-from store_fixtures import disk_of, running_store, simulated_world
+from store_fixtures import PRODUCER, disk_of, running_store, simulated_world
 from test_store_replication import TOPIC
 from test_store_rot import filled, rot
 
+from understudy.format.record import FLAG_TRANSACTION_ROLLBACK
 from understudy.store.message_store import MessageStore
+from understudy.store.walk import VOID_TOPIC
 from understudy.testkit.waiting import until
 
 VICTIMS = (5, 9)
@@ -53,3 +56,24 @@ async def test_damage_counts_as_found_when_the_first_of_it_was(autojump_clock: o
         assert store.hole == starts[VICTIMS[0]]
         look_at(store, VICTIMS[1])
         assert (store.holes.behind, store.holes.found_s) == (True, found_s)
+
+
+@pytest.mark.parametrize(("what", "is_damage"), [("rotten", True), ("of another size", False), ("whole", False)])
+async def test_only_a_damaged_record_is_damage_whoever_looked_for_another_one(
+    what: str, is_damage: bool, autojump_clock: object
+) -> None:
+    world = simulated_world()
+    async with running_store(world) as store:
+        put = store.append(TOPIC, 0, b"x" * 300, b"", 1, PRODUCER)
+    if what != "whole":
+        rot(world, put.physical_offset + 88, 1)
+    async with running_store(world) as store:
+        store.note_rotten_record(put.physical_offset, put.size_bytes + (what == "of another size"))
+        assert store.holes.behind == is_damage
+
+
+async def test_what_stands_in_for_damage_is_no_damage(autojump_clock: object) -> None:
+    async with running_store(simulated_world()) as store:
+        put = store.append(VOID_TOPIC.decode(), 0, b"", b"", 1, PRODUCER, sys_flag=FLAG_TRANSACTION_ROLLBACK)
+        store.note_rotten_record(put.physical_offset, put.size_bytes)
+        assert not store.holes.behind
