@@ -32,14 +32,14 @@ class GrowingLog:
 
 
 class Master:
-    """A master that is alone in its set, and a slave that has just connected."""
+    """A master that is alone in its set, unless said otherwise, and a slave that has just connected."""
 
-    def __init__(self, *, all_must_ack: bool) -> None:
+    def __init__(self, *, all_must_ack: bool, members: frozenset[int] = ALONE) -> None:
         self.log = GrowingLog()
         history = EpochFile(SimDisk(random.Random(1)), "/epochs")
         values = SwitchValues(all_must_ack=all_must_ack)
         self.keeper = SyncStateKeeper(
-            SystemClock(), self.log, history, lambda: self.log.flushed, values, 1, 0, ALONE, 4
+            SystemClock(), self.log, history, lambda: self.log.flushed, values, 1, 0, members, 4
         )
         self.slave: SwitchConversation = self.keeper.converse()
         self.keeper.greeted(self.slave, SlaveHandshake(2, last_file_only=False, learner=False))
@@ -49,9 +49,9 @@ class Master:
         self.keeper.reported(self.slave, 2, offset, self.log.max_physical_offset)
         return self.keeper.state.latest
 
-    def asks(self) -> bool:
-        """Whether the controllers may be asked for both."""
-        return self.keeper.leaves(self.keeper.asking(BOTH, 4)) is not None
+    def asks(self, members: frozenset[int] = BOTH) -> bool:
+        """Whether the controllers may be asked for *members*."""
+        return self.keeper.leaves(self.keeper.asking(members, 4)) is not None
 
 
 @pytest.mark.parametrize("all_must_ack", [False, True])
@@ -93,3 +93,22 @@ async def test_nobody_comes_in_who_lacks_what_was_acknowledged_without_it(autoju
     assert not master.asks()
     assert master.reported(150) == BOTH
     assert master.asks()
+
+
+async def test_where_a_few_copies_are_enough_who_is_close_comes_in_at_once(autojump_clock: MockClock) -> None:
+    master = Master(all_must_ack=False)
+    master.log.max_physical_offset = master.log.flushed = 100
+    master.keeper.sent(master.slave, 2, 100)
+    master.log.max_physical_offset = master.log.flushed = 150
+    master.keeper.update()
+    assert master.keeper.confirm_offset == 150
+    assert master.reported(100) == BOTH
+    assert master.asks()
+
+
+async def test_the_set_in_force_may_be_asked_for_before_its_members_have_connected(autojump_clock: MockClock) -> None:
+    in_force = frozenset({1, 3})
+    master = Master(all_must_ack=True, members=in_force)
+    master.log.max_physical_offset = master.log.flushed = 100
+    # whoever leads has to be heard, and nobody comes in by that
+    assert master.asks(in_force)

@@ -14,6 +14,7 @@ import pytest
 from understudy.mqclient.api import PortalClosedError
 from understudy.mqclient.blocking import Producer, open_producer
 from understudy.mqclient.message import message
+from understudy.runtime import portal
 from understudy.testkit.blocking import local_cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*use of fork:DeprecationWarning")
@@ -60,6 +61,8 @@ def test_a_forked_process_opens_clients_of_its_own() -> None:
             )
             assert in_a_fork(own_client) == "OK"
             assert in_a_fork(lambda: [own_client(), own_client()]) == "['OK', 'OK']"
+            with portal._shared_lock:  # as another thread may, that opens or leaves a client
+                assert in_a_fork(own_client) == "OK"
             # And the first one goes on
             assert parent.send(message("Forks", b"parent")).status.name == "OK"
 
