@@ -340,7 +340,6 @@ def _begin_anew() -> None:
     global _shared_lock, _users
     for portal in list(_entered):
         portal.elsewhere = True
-        atexit.unregister(portal.close)
     _entered.clear()
     _shared_lock, _users = threading.Lock(), 0  # another thread may have held it
     _shared.clear()

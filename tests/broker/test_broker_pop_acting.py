@@ -295,6 +295,16 @@ def test_a_table_of_an_older_version_is_put_together_without_loss() -> None:
     assert open_offsets(first) == [101, 103]
 
 
+def test_what_two_have_acknowledged_of_the_same_check_point_is_acknowledged() -> None:
+    first, second = table(1), table(2)
+    for each, offset in ((first, 100), (second, 101)):
+        add(each, Ack(POINT.key, (offset,)))
+    first.join(second)
+    assert first.acks[POINT.key].offsets == {100, 101}
+    add(first, POINT)  # it comes out of the timer later
+    assert open_offsets(first) == [103]
+
+
 @pytest.mark.parametrize("how", ["its log lacks them", "its log has them"])
 def test_what_was_left_out_of_a_table_is_no_sign_that_it_is_done(how: str) -> None:
     first, second = table(1), table(2)

@@ -290,3 +290,59 @@ def test_no_two_brokers_lead_in_one_epoch_though_controllers_give_the_id_of_one_
             assert f"is alive at {group.brokers[taken].identity.address}" in led.ids.problem
 
     run_seed(scenario, 3)
+
+
+@pytest.mark.parametrize("keys", [{}, ALL])
+def test_a_lone_master_whose_id_was_given_to_another_acknowledges_nothing(
+    keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "OWN_IDS", 1_000)
+
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, keys) as group:
+            await group.ready(3)
+            owner = group.host_of(1)
+            slaves = [name for name in BROKERS if name != owner]
+            # given a master that is alone, and does not hear the controllers when they have forgotten everything
+            for name in slaves:
+                await group.kill(name)
+            await until(lambda: group.master() == owner and group.members() == [owner], 30)
+            await group.create_topic(owner)
+            assert await group.send(owner, b"before") == 0
+            group.cluster.partition([owner], CONTROLLERS)
+            await wipe_controllers(group)
+            # when another one is given its id, and leads
+            await group.start_broker(slaves[0])
+            await until(lambda: (facts := group.facts()) is not None and facts.master_id == 1, 30)
+            assert group.host_of(1) == slaves[0]
+            group.cluster.heal()
+            # then it never leads in the epoch of the other one, and takes nothing any more
+            for _ in range(100):
+                await trio.sleep(0.2)
+                assert group.brokers[owner].role.epoch < group.brokers[slaves[0]].role.epoch
+            assert await group.send(owner, b"refused") != 0
+            assert b"refused" not in group.bodies(owner)
+
+    run_seed(scenario, 3)
+
+
+def test_a_slave_whose_id_was_given_to_another_does_not_follow_under_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            slave = others(await group.ready(3))[0]
+            led, own_id = group.brokers[slave].led, part(group, slave).own_id
+            assert led is not None
+            follows, said = led._registered, {own_id: "10.0.0.9:10911"}
+
+            async def addresses(leader: str) -> dict[int, str]:
+                await trio.sleep(0.01)
+                return said
+
+            # given the master is still the same, of whom nothing else is said
+            monkeypatch.setattr(led._controllers, "addresses", addresses)
+            await until(lambda: led._registered is not follows, 15)
+            assert "another broker has the id of this one" in caplog.text
+
+    run_seed(scenario, 1)

@@ -12,6 +12,7 @@ from understudy.broker.led.following import Word
 from understudy.broker.switch_replication import SwitchReplication
 from understudy.ha.switch.keeper import SyncStateKeeper
 from understudy.testkit.led.group import BROKERS, CONTROLLERS, LedGroup, led_group
+from understudy.testkit.quorum.settings import API_PORT
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
@@ -120,5 +121,24 @@ def test_another_leader_of_the_controllers_costs_a_master_no_send(cut: bool) -> 
                 assert trio.current_time() - began < 0.1
                 await trio.sleep(0.05)
             assert group.master() == first
+
+    run_seed(scenario, 1)
+
+
+def test_a_leader_that_the_settings_do_not_name_is_trusted_no_longer_than_its_connection_lasts() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, dict(ALONE)) as group:
+            await group.ready(3)
+            leader = next(each for each in CONTROLLERS if group.controllers[each].member.leads())
+            named = next(each for each in CONTROLLERS if each != leader)
+            for each in BROKERS:
+                await group.kill(each)
+            group.keys["controllerAddr"] = f"{group.cluster.address(named)}:{API_PORT}"
+            for each in BROKERS:
+                await group.start_broker(each)
+            keeper = keeper_of(group, await group.ready(3))
+            await just_proven(keeper)
+            await group.kill(leader)
+            await until(lambda: not keeper.proven, 0.5, 0.01)
 
     run_seed(scenario, 1)

@@ -30,10 +30,10 @@ KINDS = {"delayed": lambda key: delayed(key, 6), "timer": lambda key: f"UNIQ_KEY
 WAIT_SECONDS = {"delayed": 120, "timer": 90}
 
 
-def rot(pair: Pair, host: str, store: str, place: int) -> None:
-    """Have three bytes of the body of the message at *place* rot on the disk of *host*."""
+def rot(pair: Pair, host: str, store: str, place: int, within: int = 300) -> None:
+    """Have three bytes of the body of the message at *place* rot on the disk of *host*, *within* bytes behind it."""
     start = place - place % FILE_BYTES
-    at, path = place - start + 300, f"/data/{store}/commitlog/{start:020d}"
+    at, path = place - start + within, f"/data/{store}/commitlog/{start:020d}"
     pair.cluster.host(host).disk.damage(path, lambda data: data[:at] + b"rot" + data[at + 3 :])
 
 
@@ -198,5 +198,33 @@ def test_a_popped_message_that_rots_comes_back_when_a_slave_has_given_it() -> No
             retry = names.pop_retry_topic("poppers", TOPIC)
             await until(lambda: [each.body for each in records(pair.master, retry)] == [BODY], 200)
             assert pair.master.store.hole is None
+
+    run(scenario)
+
+
+def test_a_check_point_that_the_slave_that_acts_finds_rotten_is_left_to_its_master() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair_beside_h(source) as pair:
+            cluster, log_topic = pair.cluster, pair.master.pops.log.topic
+            queue = next(each for each in await pair.producer.queues(TOPIC) if each.broker_name == "g")
+            wish = PopRequest("poppers", subscription(TOPIC, "*", 1), "g", invisible_ms=30_000, hold_ms=0)
+            done = len(records(pair.master, log_topic))
+            await pair.producer.send(Message(TOPIC, BODY), queue=queue)
+            assert [each for _ in range(8) for each in await pop(pair.producer.session, wish)]
+            # given the check point of a popped message that rots at the slave before it acts
+            await until(lambda: len(records(pair.slave, log_topic)) > done, 60, 0.05)
+            place = records(pair.slave, log_topic)[-1].physical_offset
+            await cluster.kill("c1")
+            await cluster.stop("c2")
+            rot(pair, "c2", "g-1", place, 100)
+            await cluster.restart("c2")
+            await trio.sleep(120)
+            assert pair.slave.store.hole == place
+            # then its master brings the message back
+            await cluster.restart("c1")
+            await pair.online()
+            await trio.sleep(60)
+            retry, other = names.pop_retry_topic("poppers", TOPIC), cluster.brokers("c2")["h"]
+            assert [each.body for broker in (pair.master, other) for each in records(broker, retry)] == [BODY]
 
     run(scenario)

@@ -112,3 +112,11 @@ async def test_the_set_in_force_may_be_asked_for_before_its_members_have_connect
     master.log.max_physical_offset = master.log.flushed = 100
     # whoever leads has to be heard, and nobody comes in by that
     assert master.asks(in_force)
+
+
+async def test_nobody_comes_in_whose_connection_is_lost_before_the_question_leaves(autojump_clock: MockClock) -> None:
+    master = Master(all_must_ack=True)
+    master.log.max_physical_offset = master.log.flushed = 100
+    question = master.keeper.asking(BOTH, 4)
+    master.keeper.ended(master.slave, 2)
+    assert master.keeper.leaves(question) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -45,6 +46,10 @@ def refused(producer: Producer) -> str:
     return str(caught.value)
 
 
+def threads_of_portals() -> int:
+    return sum(each.name == "understudy-portal" for each in threading.enumerate())
+
+
 def test_a_forked_process_opens_clients_of_its_own() -> None:
     with local_cluster() as cluster:
         names = cluster.namesrv_address
@@ -61,6 +66,7 @@ def test_a_forked_process_opens_clients_of_its_own() -> None:
             )
             assert in_a_fork(own_client) == "OK"
             assert in_a_fork(lambda: [own_client(), own_client()]) == "['OK', 'OK']"
+            assert in_a_fork(lambda: (own_client(), threads_of_portals())) == "('OK', 0)"
             with portal._shared_lock:  # as another thread may, that opens or leaves a client
                 assert in_a_fork(own_client) == "OK"
             # And the first one goes on
@@ -71,9 +77,11 @@ def test_a_block_that_was_entered_before_a_fork_can_be_left_after_it() -> None:
     with local_cluster() as cluster, ExitStack() as blocks:
         other = blocks.enter_context(open_producer(cluster.namesrv_address, "other"))
 
-        def leave() -> str:
+        def leave() -> tuple[str, int]:
             blocks.close()
-            return "left"
+            with open_producer(cluster.namesrv_address, "child") as own:
+                sent = own.send(message("Forks", b"child")).status.name
+            return sent, threads_of_portals()
 
-        assert in_a_fork(leave) == "left"
+        assert in_a_fork(leave) == "('OK', 0)"
         assert other.send(message("Forks", b"x")).status.name == "OK"

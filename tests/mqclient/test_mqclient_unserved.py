@@ -14,6 +14,7 @@ from understudy.mqclient.errors import (
     InvalidOptionError,
     NotConnectedError,
     RouteNotFoundError,
+    SendFailedError,
 )
 from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.pop_consumer import PopConsumerOptions, open_pop_consumer
@@ -22,7 +23,8 @@ from understudy.mqclient.pull_consumer import open_pull_consumer
 from understudy.mqclient.session import SessionOptions
 from understudy.mqclient.transactions import TransactionState, open_transaction_producer
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import response
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
 from understudy.runtime.world import real_world
 from understudy.testkit.blocking import local_cluster
 
@@ -43,6 +45,26 @@ async def test_a_half_message_that_was_never_sent_goes_to_another_broker() -> No
         brokers = [(await opened.prepare(message("T", b"x"))).queue.broker_name for _ in range(4)]
         assert brokers == ["broker-b"] * 4
         assert (len(gone.sends), len(takes.sends)) == (0, 4)
+
+
+class Drops(FakeBroker):
+    """A broker that ends before it answers."""
+
+    def __call__(self, connection: Connection, command: Command) -> Command | None:
+        self.requests.append(command)
+        connection.close("the broker ends")
+        return None
+
+
+async def test_a_half_message_that_left_goes_to_no_other_broker_when_its_connection_is_lost() -> None:
+    drops = Drops("broker-a")
+    async with (
+        open_fake(drops) as fake,
+        open_transaction_producer(real_world(), fake.name_server, "tg", commits) as opened,
+    ):
+        with pytest.raises(SendFailedError):
+            await opened.prepare(message("T", b"x"))
+        assert len(drops.sends) == 1
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,15 @@ async def test_what_is_passed_while_the_note_waits_for_its_turn_is_known(autojum
     assert notes_on(disk)().passed == holes.passed
 
 
+async def test_a_note_of_what_is_passed_keeps_what_was_passed_since_the_last_one(autojump_clock: object) -> None:
+    disk = SimDisk(random.Random(1))
+    holes = notes_on(disk)()
+    holes.keep([10])
+    holes.pass_over(0, 5, 7, 8)
+    await holes.note_passed(lambda passed: (*passed, (1, 0, 3, 0)))
+    assert holes.passed == notes_on(disk)().passed == ((0, 5, 7, 8), (1, 0, 3, 0))
+
+
 def test_lines_that_are_no_note_are_left_out() -> None:
     disk = SimDisk(random.Random(1))
     opened = notes_on(disk)
