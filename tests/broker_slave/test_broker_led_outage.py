@@ -57,6 +57,11 @@ def known(group: LedGroup) -> tuple[int | None, int, list[int]]:
     return facts.master_id, facts.master_epoch, list(facts.sync_state_set)
 
 
+def leading(group: LedGroup) -> list[str]:
+    """The controllers that take themselves for the leader."""
+    return [name for name, one in group.controllers.items() if one.member.leads()]
+
+
 async def holds_all(group: LedGroup, *names: str) -> None:
     """Wait until one of *names* leads and takes messages, and look whether it has everything."""
     await until(lambda: group.master() in names, IN_OFFICE_SECONDS)
@@ -270,7 +275,7 @@ def test_a_slave_whose_host_is_back_before_its_master_misses_it_comes_into_the_s
     run_seed(scenario, 1)
 
 
-def test_a_group_that_waits_for_a_member_is_asked_for_and_told_of_once() -> None:
+def test_a_group_that_waits_for_a_member_is_asked_for_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(source: random.Random) -> None:
         async with led_group(source, ALL) as group:
             master = await settled(group)
@@ -286,11 +291,13 @@ def test_a_group_that_waits_for_a_member_is_asked_for_and_told_of_once() -> None
             leader = next(one for one in group.controllers.values() if one.member.leads())
             assert leader.failover is not None
             entries, records = leader.member.facts().last_index, len(leader.failover.records)
+            caplog.clear()
             # when that lasts for a minute
             await trio.sleep(60)
             # then nothing was added to the controllers' log, nor to what they say of it
             assert (leader.member.facts().last_index, len(leader.failover.records)) == (entries, records)
             assert "not in the sync state set" in leader.failover.records[-1].describe()
+            assert "the controller refused" not in caplog.text
             # and it leads as soon as it is back
             await group.start_broker(master)
             await until(lambda: group.master() == master, 5)
@@ -317,6 +324,25 @@ def test_controllers_that_do_not_lead_may_be_the_only_ones_that_the_settings_nam
             before = known(group)
             await group.kill(leader)
             await until(lambda: any(one.member.leads() for one in group.controllers.values()), 10)
+            await trio.sleep(5 * TIMEOUT_SECONDS)
+            assert known(group) == before
+
+    run_seed(scenario, 1)
+
+
+def test_a_controller_that_no_settings_name_hears_the_brokers_as_soon_as_it_leads() -> None:
+    async def scenario(source: random.Random) -> None:
+        named = CONTROLLERS[1]
+        async with led_group(source, {**ALL, "controllerAddr": f"10.0.0.3:{API_PORT}"}) as group:
+            assert group.keys["controllerAddr"] == f"{group.cluster.address(named)}:{API_PORT}"
+            await send_all(group, await settled(group))
+            before = known(group)
+            (leader,) = leading(group)
+            # when the leader is lost, and followed by one that the settings do not name, either
+            await group.kill(leader)
+            await until(lambda: leading(group) not in ([], [leader]), 10)
+            assert named not in (leader, *leading(group))
+            # then that one finds the master alive
             await trio.sleep(5 * TIMEOUT_SECONDS)
             assert known(group) == before
 
