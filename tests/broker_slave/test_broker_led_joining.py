@@ -14,6 +14,7 @@ from test_broker_led_replication import Group, open_group
 from test_broker_led_rows import others, part
 
 from understudy.broker.broker import Broker
+from understudy.broker.led.controllers import UnansweredError
 from understudy.broker.role import Role
 from understudy.controller import metadata
 from understudy.format.json_dialect import loads
@@ -292,9 +293,14 @@ def test_no_two_brokers_lead_in_one_epoch_though_controllers_give_the_id_of_one_
     run_seed(scenario, 3)
 
 
-@pytest.mark.parametrize("keys", [{}, ALL])
+async def does_not_answer(leader: str) -> dict[int, str]:
+    await trio.sleep(0.01)
+    raise UnansweredError("away")
+
+
+@pytest.mark.parametrize(("keys", "by"), [({}, "who has it"), (ALL, "who has it"), ({}, "who is master")])
 def test_a_lone_master_whose_id_was_given_to_another_acknowledges_nothing(
-    keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    keys: dict[str, str], by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "OWN_IDS", 1_000)
 
@@ -310,6 +316,10 @@ def test_a_lone_master_whose_id_was_given_to_another_acknowledges_nothing(
             await group.create_topic(owner)
             assert await group.send(owner, b"before") == 0
             group.cluster.partition([owner], CONTROLLERS)
+            led = group.brokers[owner].led
+            assert led is not None
+            if by == "who is master":  # it hears that only
+                monkeypatch.setattr(led._controllers, "addresses", does_not_answer)
             await wipe_controllers(group)
             # when another one is given its id, and leads
             await group.start_broker(slaves[0])

@@ -291,7 +291,7 @@ def test_a_group_that_waits_for_a_member_is_asked_for_and_told_of_once(caplog: p
             leader = next(one for one in group.controllers.values() if one.member.leads())
             assert leader.failover is not None
             entries, records = leader.member.facts().last_index, len(leader.failover.records)
-            caplog.clear()
+            caplog.set_level("INFO", "understudy.broker.led")
             # when that lasts for a minute
             await trio.sleep(60)
             # then nothing was added to the controllers' log, nor to what they say of it
@@ -342,8 +342,11 @@ def test_a_controller_that_no_settings_name_hears_the_brokers_as_soon_as_it_lead
             await group.kill(leader)
             await until(lambda: leading(group) not in ([], [leader]), 10)
             assert named not in (leader, *leading(group))
-            # then that one finds the master alive
+            # then it hears them all, and finds the master alive
             await trio.sleep(5 * TIMEOUT_SECONDS)
+            (failover,) = (group.controllers[each].failover for each in leading(group) if each != leader)
+            assert failover is not None
+            assert len(failover.living("g")) == len(BROKERS)
             assert known(group) == before
 
     run_seed(scenario, 1)
