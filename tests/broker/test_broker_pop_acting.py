@@ -295,42 +295,6 @@ def test_a_table_of_an_older_version_is_put_together_without_loss() -> None:
     assert open_offsets(first) == [101, 103]
 
 
-def test_what_two_have_acknowledged_of_the_same_check_point_is_acknowledged() -> None:
-    first, second = table(1), table(2)
-    for each, offset in ((first, 100), (second, 101)):
-        add(each, Ack(POINT.key, (offset,)))
-    first.join(second)
-    assert first.acks[POINT.key].offsets == {100, 101}
-    add(first, POINT)  # it comes out of the timer later
-    assert open_offsets(first) == [103]
-
-
-@pytest.mark.parametrize("how", ["its log lacks them", "its log has them"])
-def test_what_was_left_out_of_a_table_is_no_sign_that_it_is_done(how: str) -> None:
-    first, second = table(1), table(2)
-    add(first, POINT, logged=True)
-    second.join(first)
-    for number, each in enumerate((first, second)):  # neither has seen what the other did since
-        add(each, Ack(("t", "g", 0, number, 7, "a"), (7,)))
-    if how == "its log lacks them":
-        second.cut(lambda key, queue_id: POINT.start_offset)
-    else:
-        assert second.leave_logged()
-    assert open_offsets(second) == []
-    first.join(second)
-    assert open_offsets(first) == [100, 101, 103]
-
-
-def test_a_check_point_that_comes_once_more_is_still_the_one_that_another_is_done_with() -> None:
-    first, second = table(1), table(2)
-    add(first, POINT)
-    second.join(first)
-    add(second, Ack(POINT.key, POINT.offsets))
-    add(first, POINT, logged=True)  # its own timer has it, too
-    first.join(second)
-    assert open_offsets(first) == []
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 5)), max_size=40))
 def test_whoever_copies_from_whom_what_is_open_somewhere_stays_and_what_is_done_does_not_come_back(
     steps: list[tuple[int, int, int]],
