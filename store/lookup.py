@@ -162,14 +162,14 @@ class Lookup:
             self._integrity.note(extent[0])
 
     def note_rotten_record(self, topic: str, queue_id: int, physical_offset: int, size: int) -> None:
-        """Know that a message of a queue is damaged, if that queue has it there, and nothing stands in for it.
+        """Know that a message of a queue is damaged, if that queue has it there, and it is neither void nor whole.
 
         Args:
             topic, queue_id: the queue; a log that was cut may have a whole message of another one in that place.
             physical_offset, size: of the message in the log, as somebody noted it who did not find it.
         """
         head = self._core.log.parse_at(physical_offset, check_crc=False)
-        if head is None or head.size_bytes != size or is_void(head):
+        if head is None or head.size_bytes != size or is_void(head) or self.read(physical_offset) is not None:
             return
         offset = self.queue_offset_at(topic, queue_id, physical_offset)
         if self.record_extent(topic, queue_id, offset) == (physical_offset, size):

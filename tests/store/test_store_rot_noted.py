@@ -68,12 +68,12 @@ async def test_only_a_damaged_record_is_damage_whoever_looked_for_another_one(
     if what != "whole":
         rot(world, put.physical_offset + 88, 1)
     async with running_store(world) as store:
-        store.note_rotten_record(put.physical_offset, put.size_bytes + (what == "of another size"))
+        store.note_rotten_record(TOPIC, 0, put.physical_offset, put.size_bytes + (what == "of another size"))
         assert store.holes.behind == is_damage
 
 
 async def test_what_stands_in_for_damage_is_no_damage(autojump_clock: object) -> None:
     async with running_store(simulated_world()) as store:
         put = store.append(VOID_TOPIC.decode(), 0, b"", b"", 1, PRODUCER, sys_flag=FLAG_TRANSACTION_ROLLBACK)
-        store.note_rotten_record(put.physical_offset, put.size_bytes)
+        store.note_rotten_record(VOID_TOPIC.decode(), 0, put.physical_offset, put.size_bytes)
         assert not store.holes.behind
