@@ -149,7 +149,8 @@ async def test_a_cluster_of_the_real_servers_is_shown_and_a_group_moved(java_clu
         with trio.fail_after(60):
             async with aclosing(page.screens()) as screens:
                 async for screen in screens:
-                    if screen["lag"]["rows"] and screen["waiting"]["cannotSay"]:
+                    told = all(how != "unknown" for how, _ in hosted(screen))
+                    if screen["lag"]["rows"] and screen["waiting"]["cannotSay"] and told:
                         break
         assert "The group has its master." == screen["verdict"]["text"]
         (group,) = screen["groups"]
