@@ -292,6 +292,16 @@ class TestSchedule:
             nursery.cancel_scope.cancel()
         assert [message.body for _, message in rig.delivered] == [b"good"]
 
+    async def passed(self, rig: Rig) -> list[tuple[int, int, int]]:
+        """Let *rig* deliver what is due; return what it is told to have passed."""
+        skipped = list[tuple[int, int, int]]()
+        rig.levels.skipped = lambda *row: skipped.append(row)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.service.run)
+            await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+        return skipped
+
     async def test_those_before_a_damaged_message_are_delivered(self, autojump_clock: MockClock) -> None:
         clock = VirtualClock()
         rig = self.make(clock)
@@ -299,12 +309,7 @@ class TestSchedule:
             rig.queue.put(1, clock.wall_ms() - 10, body)
         due_ms, record = rig.queue.queues[0][2]
         rig.queue.queues[0][2] = (due_ms, record[:-1])
-        skipped = list[tuple[int, int, int]]()
-        rig.levels.skipped = lambda *row: skipped.append(row)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(rig.service.run)
-            await trio.sleep(0.001)
-            nursery.cancel_scope.cancel()
+        skipped = await self.passed(rig)
         assert [message.body for _, message in rig.delivered] == [b"first", b"second", b"last"]
         assert (skipped, rig.queue.rotten) == ([(1, 2, 3)], [(0, 2)])
 
@@ -316,12 +321,7 @@ class TestSchedule:
         for number in range(8):
             rig.queue.put(1, clock.wall_ms() - 10, b"%d" % number)
         rig.queue.left_out = {0, 2, 5, 6, 7}
-        skipped = list[tuple[int, int, int]]()
-        rig.levels.skipped = lambda *row: skipped.append(row)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(rig.service.run)
-            await trio.sleep(0.001)
-            nursery.cancel_scope.cancel()
+        skipped = await self.passed(rig)
         assert [message.body for _, message in rig.delivered] == [b"1", b"3", b"4"]
         assert skipped == [(1, 0, 1), (1, 2, 3), (1, 5, 8)]
         assert rig.progress.offsets == {1: 8}
