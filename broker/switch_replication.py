@@ -212,11 +212,11 @@ class SwitchReplication(Replication):
         if keeper is None or not keeper.state.replaceable:
             return ""
         if store.disk_failed:
-            return "its disk has failed, and others can lead"
+            return "its disk has failed"
         patience_s = self._options.broker.controller_heart_beat_timeout_mills / 1000
         waits = self._switch.sync_flush or keeper.waits_for_disk
         hangs = waits and store.syncing_seconds() >= patience_s
-        return "its disk does not answer, sends wait for it, and others can lead" if hangs else ""
+        return "its disk does not answer, and sends wait for it" if hangs else ""
 
     async def same_role(self, epoch: int) -> None:
         """Go on as before in a newer *epoch*: connections and session stay. Raises ``OSError``."""

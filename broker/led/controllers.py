@@ -6,7 +6,7 @@ Source: BrokerOuterAPI.java, ControllerRequestProcessor.java.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from understudy.broker.led.following import Word
 from understudy.broker.led.identity_files import Claim, GroupName
@@ -22,6 +22,7 @@ from understudy.runtime.threads import Threads
 CALL_MS = 3_000
 FIND_MS = 1_000
 SET_MEMBERS_MAX = 10_000
+SET_LISTS = ((True, "inSyncReplicas"), (False, "notInSyncReplicas"))
 
 
 class UnansweredError(Exception):
@@ -56,6 +57,15 @@ class RefusedError(Exception):
         Nor does that of a JRaft controller whose log refused the entry: it may have lost the lead while others have it.
         """
         return self.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_JRAFT_INTERNAL_ERROR)
+
+
+class Replica(NamedTuple):
+    """What the controllers say of one replica: persistent id, ``host:port``, whether it is in the set, and lives."""
+
+    broker_id: int
+    address: str
+    in_set: bool
+    alive: bool
 
 
 class Controllers:
@@ -124,13 +134,23 @@ class Controllers:
 
     async def addresses(self, leader: str) -> Mapping[int, str]:
         """Return where the replicas of the group are, by persistent id (1006); nobody of a group that is not known."""
+        return {replica.broker_id: replica.address for replica in await self._group(leader)}
+
+    async def living_members(self, leader: str) -> frozenset[int]:
+        """Return who of the sync-state set lives, as the controllers see it, by persistent id (1006)."""
+        return frozenset(each.broker_id for each in await self._group(leader) if each.in_set and each.alive)
+
+    async def _group(self, leader: str) -> list[Replica]:
         answer = await self._ask(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, dumps([self._name.broker]))
         try:
             group = json_of(answer)["replicasInfoTable"].get(self._name.broker)
             if group is None:
-                return {}
-            rows = [*group["inSyncReplicas"], *group["notInSyncReplicas"]]
-            return {int(row["brokerId"]): str(row["brokerAddress"]) for row in rows[:SET_MEMBERS_MAX]}
+                return []
+            rows = [(row, in_set) for in_set, name in SET_LISTS for row in group[name]][:SET_MEMBERS_MAX]
+            return [
+                Replica(int(row["brokerId"]), str(row["brokerAddress"]), in_set, row.get("alive") is not False)
+                for row, in_set in rows
+            ]
         except (AttributeError, JsonError, LookupError, TypeError, ValueError) as error:
             raise _unreadable(answer, f"replicas of the group: {error!r}") from None
 

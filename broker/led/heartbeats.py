@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from understudy.broker.led.controllers import Controllers
+from understudy.broker.led.controllers import Controllers, RefusedError, UnansweredError
 from understudy.broker.led.following import Elected
 from understudy.broker.led.incarnation import StoreIncarnation
 from understudy.broker.led.replication import LedReplication
@@ -27,13 +27,15 @@ class Heartbeats:
     A master that cannot write, and a broker that was elected and cannot take the role, or has not taken it after the
     time in which the controllers miss a silent one (its disk hangs, say), are silent and hang up: so the controllers,
     those of the reference, too, elect another one. Only as long as something is in the way, or, when that cannot be
-    seen, for a while: nobody else may be there.
+    seen, for a while: nobody else may be there. A master is silent only while the controllers hear another one of its
+    set: else it would be taken out of its place for nobody, and could not take in who comes back.
 
     Args:
         broker: whose.
         replication: of the broker.
         controllers: who hear them.
         addresses: returns where the controllers are.
+        leader: returns where the one who leads is; "": it is not known.
         incarnation: of the broker's store.
         elected: returns for which role this broker is the one elected, and has it not yet.
     """
@@ -44,6 +46,7 @@ class Heartbeats:
         replication: LedReplication,
         controllers: Controllers,
         addresses: Callable[[], Iterable[str]],
+        leader: Callable[[], str],
         incarnation: StoreIncarnation,
         elected: Callable[[], Elected | None],
     ) -> None:
@@ -51,11 +54,13 @@ class Heartbeats:
         self._replication = replication
         self._controllers = controllers
         self._addresses = addresses
+        self._leader = leader
         self._incarnation = incarnation
         self._elected = elected
         self._silent_until = float("-inf")
         self._failed_epoch = -1
         self._in_the_way = ""
+        self._needed = False
 
     @property
     def pause_ms(self) -> int:
@@ -67,7 +72,7 @@ class Heartbeats:
         broker, replication, keys = self._broker, self._replication, self._broker.options.broker
         if broker.store.disk_failed:
             await self._incarnation.end()
-        before, self._in_the_way = self._in_the_way, self._obstacle()
+        before, self._in_the_way = self._in_the_way, await self._obstacle()
         if self._in_the_way:
             self._hang_up("" if before else self._in_the_way)
             replication.doubt()  # controllers that do not hear it may elect another one whenever they are asked
@@ -92,13 +97,29 @@ class Heartbeats:
         if before:
             replication.doubt()  # what was said before this was said of one that was not heard
 
-    def _obstacle(self) -> str:
+    async def _obstacle(self) -> str:
         """Why this broker had better not be master now; "": it may."""
         elected, patience_s = self._elected(), self._broker.options.broker.controller_heart_beat_timeout_mills / 1000
         if elected is not None and self._broker.world.clock.monotonic() - elected.since >= patience_s:
             self._failed_epoch = elected.epoch
             return "it was elected, and has not taken the role in time"
-        return self._replication.gives_up
+        why = self._replication.gives_up
+        needed = bool(why) and not await self._others_live()
+        if needed and not self._needed:
+            log.error("this master stays: the controllers hear nobody else of its set", in_the_way=why)
+        self._needed = needed
+        return "" if needed else why
+
+    async def _others_live(self) -> bool:
+        """Whether the controllers may elect another one: they hear another member of the set, or do not say."""
+        leader = self._leader()
+        if not leader:
+            return True
+        try:
+            living = await self._controllers.living_members(leader)
+        except (UnansweredError, RefusedError):
+            return True
+        return bool(living - {self._replication.own_id})
 
     def led(self, epoch: int) -> None:
         """Know that the role of *epoch* is in force."""

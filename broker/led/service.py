@@ -106,6 +106,7 @@ class Led:
             replication,
             self._controllers,
             lambda: self._addresses,
+            lambda: self._leader,
             self._incarnation,
             lambda: None if self.state is None else self.state.elected,
         )
