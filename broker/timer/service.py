@@ -27,8 +27,9 @@ log = get_logger("broker.timer")
 
 RETRY_MS = 1_000
 GATHER_MS = 50
-"""Messages that come within this time are put into their slots together: each alone would cost five times as much. None is
-late for it, as no second is read before everything that came in it is in its slot."""
+"""Messages that come within this time are put into their slots together: each alone would cost five times as much.
+
+None is late for it, as no second is read before everything that came in it is in its slot."""
 
 
 class TimerService:
