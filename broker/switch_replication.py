@@ -53,6 +53,7 @@ class SwitchReplication(Replication):
         commanded: address of the master that the controllers named, ``None`` before they have: nobody else is followed,
             whatever name servers show.
         log_is_short: the log, as it was opened, lacked bytes that it is known to have had.
+        epoch_claimed: called with the epoch of a master's log of which the controllers have said nothing yet.
         registered: says of an IP address whether a replica that the controllers know is there.
     """
 
@@ -71,6 +72,7 @@ class SwitchReplication(Replication):
         self.commanded: str | None = None
         self.log_is_short = False
         self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
+        self.epoch_claimed: list[Callable[[int], None]] = []
         self.registered: Callable[[str], bool] = lambda host: False
 
     # --- lifetime ------------------------------------------------------------------------------------------------
@@ -153,7 +155,14 @@ class SwitchReplication(Replication):
         slave.confirm_changed.append(self._confirmed_by_master)
         slave.cutting = self.cutting
         slave.healing = self._heal
+        slave.is_named = self._is_named
         return slave
+
+    def _is_named(self, epoch: int) -> bool:
+        named = epoch <= self._identity.role.epoch
+        for callback in () if named else self.epoch_claimed:
+            callback(epoch)
+        return named
 
     async def _heal(self, hole: int) -> None:
         if self.healing is not None:
@@ -221,6 +230,8 @@ class SwitchReplication(Replication):
     async def same_role(self, epoch: int) -> None:
         """Go on as before in a newer *epoch*: connections and session stay. Raises ``OSError``."""
         keeper, store = self._keeper, self._log
+        if self.slave is not None:
+            self.slave.try_now()  # it may have waited for the controllers to name this epoch
         if keeper is None or epoch <= self._epochs.epochs.last_epoch:
             return
         keeper.unconfirmed = epoch

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 import attrs
+import msgspec
 import trio
 
 from understudy.controller.commands import ElectMaster, Outcome
@@ -17,6 +18,7 @@ from understudy.controller.configuration import ControllerConfig
 from understudy.controller.election import Live, elect
 from understudy.controller.group import Group
 from understudy.controller.liveness import Liveness
+from understudy.controller.log_ends import LogEnds
 from understudy.controller.metadata import FAILED, Metadata
 from understudy.controller.meter import ControllerMeter
 from understudy.controller.notification import RoleNotifier
@@ -81,7 +83,7 @@ class Failover:
         replicated: the way to change it.
         liveness: what this controller hears.
         notifier: tells brokers.
-        config: returns the settings in force.
+        ends: asks them where their logs end.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Failover:
         replicated: ReplicatedMetadata,
         liveness: Liveness,
         notifier: RoleNotifier,
+        ends: LogEnds,
     ) -> None:
         self._clock = world.clock
         self._member = member
@@ -99,6 +102,7 @@ class Failover:
         self._replicated = replicated
         self._liveness = liveness
         self._notifier = notifier
+        self._ends = ends
         self._suspects: dict[str, str] = {}
         self._refused: dict[str, tuple[str, ...] | None] = {}
         self._wake = Signal()
@@ -192,7 +196,7 @@ class Failover:
         started = self._clock.monotonic()
         if not designate:
             self._check_heard(broker_name, broker_id)
-        live = self.candidates(broker_name)
+        live = self.candidates(broker_name) if designate else await self._ask_where_logs_end(broker_name)
         command = ElectMaster(broker_name, broker_id, designate, live, self.config.enable_elect_unclean_master)
         outcome = await self._replicated.run(command)
         group = self._metadata.groups.get(broker_name)
@@ -202,6 +206,23 @@ class Failover:
         if outcome.code == 0:
             self.publish(broker_name)
         return outcome
+
+    async def _ask_where_logs_end(self, broker_name: str) -> dict[int, Live]:
+        """Return the candidates with what they say of their logs now, where there is a choice; see :mod:`.log_ends`."""
+        live, group = self.candidates(broker_name), self._metadata.groups.get(broker_name)
+        if group is None or not group.master_epoch or group.master_id in live:
+            return live
+        eligible = set(group.electable(live)) & live.keys()
+        if not eligible and self.config.enable_elect_unclean_master:
+            eligible = set(live)
+        if len(eligible) < 2:
+            return live
+        ends = await self._ends.ask({each: group.replicas[each].address for each in sorted(eligible)})
+        now = self.candidates(broker_name)  # some may have come or gone meanwhile
+        for each in ends.keys() & now.keys():
+            end = ends[each]
+            now[each] = msgspec.structs.replace(now[each], epoch=end.epoch, max_offset_bytes=end.max_offset_bytes)
+        return now
 
     def _check_heard(self, broker_name: str, broker_id: int | None) -> None:
         """Refuse the first election at the word of a broker whose log is not known: its epochs may be above 1."""

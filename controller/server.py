@@ -11,6 +11,7 @@ from understudy.controller.configuration import ALWAYS_BLACK, ControllerConfig, 
 from understudy.controller.failover import Failover
 from understudy.controller.leadership import tell_when_nobody_leads, tell_who_leads
 from understudy.controller.liveness import BrokerKey, Liveness
+from understudy.controller.log_ends import LogEnds
 from understudy.controller.metadata import Metadata
 from understudy.controller.meter import ControllerMeter
 from understudy.controller.metrics import ControllerMetrics
@@ -127,8 +128,9 @@ class Controller:
             secure_calls(client, self._security)
             notifier = RoleNotifier(client)
             replicated = ReplicatedMetadata(self._world, self.member)
+            ends = LogEnds(client, self._world.threads)
             failover = self.failover = Failover(
-                self._world, self.member, self.metadata, replicated, self.liveness, notifier
+                self._world, self.member, self.metadata, replicated, self.liveness, notifier, ends
             )
             failover.config = config
             meter = None if self.metrics_settings is None else ControllerMeter(self._world.clock)

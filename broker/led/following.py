@@ -128,7 +128,9 @@ class Wanted:
 
 @attrs.frozen
 class Doubted:
-    """A connection to a controller has ended: it may have missed this broker."""
+    """A connection to a controller has ended: it may have missed this broker; or a log *claims* an epoch unheard of."""
+
+    claims: bool = False
 
 
 @attrs.frozen
@@ -327,7 +329,7 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
                 leads = word.master_id == state.own_id
                 state = attrs.evolve(state, role=word, wanted=word.members if leads else None, confirmed=False)
                 state = _want(state.at(Ask.SET, math.inf), now)
-        case Doubted() if state.is_master:
+        case Doubted(claims) if state.is_master or claims:
             state = state.at(Ask.REPLICAS, now)
         case Wanted(members):
             state = _want(attrs.evolve(state, wanted=members), now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,8 @@ class Heartbeats:
         self._silent_until = float("-inf")
         self._failed_epoch = -1
         self._in_the_way = ""
-        self._needed = False
+        self._asking = self._needed = False
+        self._others_live = False
 
     @property
     def pause_ms(self) -> int:
@@ -72,7 +74,8 @@ class Heartbeats:
         broker, replication, keys = self._broker, self._replication, self._broker.options.broker
         if broker.store.disk_failed:
             await self._incarnation.end()
-        before, self._in_the_way = self._in_the_way, await self._obstacle()
+        obstacle = await self._obstacle()
+        before, self._in_the_way = self._in_the_way, obstacle
         if self._in_the_way:
             self._hang_up("" if before else self._in_the_way)
             replication.doubt()  # controllers that do not hear it may elect another one whenever they are asked
@@ -103,23 +106,29 @@ class Heartbeats:
         if elected is not None and self._broker.world.clock.monotonic() - elected.since >= patience_s:
             self._failed_epoch = elected.epoch
             return "it was elected, and has not taken the role in time"
-        why = self._replication.gives_up
-        needed = bool(why) and not await self._others_live()
+        if not self._replication.gives_up:
+            self._others_live = False  # a later question begins anew
+            return ""
+        if not self._asking:
+            self._asking = True
+            try:
+                await self._ask_who_lives()
+            finally:
+                self._asking = False
+        why = self._replication.gives_up  # the disk may have answered meanwhile
+        needed = bool(why) and not self._others_live
         if needed and not self._needed:
             log.error("this master stays: the controllers hear nobody else of its set", in_the_way=why)
         self._needed = needed
         return "" if needed else why
 
-    async def _others_live(self) -> bool:
-        """Whether the controllers may elect another one: they hear another member of the set, or do not say."""
+    async def _ask_who_lives(self) -> None:
+        """Learn whether another one may be elected; while no controller says so, what was said last counts."""
         leader = self._leader()
-        if not leader:
-            return True
-        try:
-            living = await self._controllers.living_members(leader)
-        except (UnansweredError, RefusedError):
-            return True
-        return bool(living - {self._replication.own_id})
+        if leader:
+            with contextlib.suppress(UnansweredError, RefusedError):
+                living = await self._controllers.living_members(leader)
+                self._others_live = bool(living - {self._replication.own_id})
 
     def led(self, epoch: int) -> None:
         """Know that the role of *epoch* is in force."""

@@ -16,6 +16,7 @@ class LedReplication(Protocol):
         own_id: persistent id of the broker; set before its first role.
         commanded: address of the master that the controllers named; set before each role.
         sync_state_wanted: called with the set that the controllers should be asked for; what is called must not wait.
+        epoch_claimed: called with the epoch of a master's log of which the controllers have said nothing yet.
         registered: says of an IP address whether a replica that the controllers know is there.
         log_is_short: the log, as it was opened, lacked bytes that it is known to have had.
     """
@@ -23,6 +24,7 @@ class LedReplication(Protocol):
     own_id: int
     commanded: str | None
     sync_state_wanted: list[Callable[[frozenset[int]], None]]
+    epoch_claimed: list[Callable[[int], None]]
     registered: Callable[[str], bool]
     log_is_short: bool
 

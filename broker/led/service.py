@@ -121,6 +121,7 @@ class Led:
         self._replicas = RegisteredReplicas(self._clock, self._ask_addresses, lambda: self._pace.replicas)
         replication.registered = self._replicas.holds
         replication.sync_state_wanted.append(lambda members: self._tell(Wanted(members)))
+        replication.epoch_claimed.append(lambda epoch: self._tell(Doubted(claims=True)))
 
     def register(self, server: RemotingServer) -> None:
         """Answer pushes of controllers on *server*."""

@@ -84,6 +84,8 @@ class SwitchSlave(MasterFollower[Frame]):
         cutting: awaited with a position in bytes before the log is cut there.
         healing: awaited, before a master is greeted, with a position in bytes where a master sent something in place of
             lost messages, which it may have got back by now.
+        is_named: returns whether the controllers have named a master of an epoch, or of a later one; nothing is cut for
+            one that only claims to lead. Has them asked, if they have not.
     """
 
     _store: CutLog
@@ -104,6 +106,7 @@ class SwitchSlave(MasterFollower[Frame]):
         self.confirm_changed: list[Callable[[int], None]] = []
         self.cutting: list[Callable[[int], Awaitable[None]]] = []
         self.healing: Callable[[int], Awaitable[None]] | None = None
+        self.is_named: Callable[[int], bool] = lambda epoch: True
         self._grew = Signal()
         self._reporting = trio.Lock()
 
@@ -205,6 +208,11 @@ class SwitchSlave(MasterFollower[Frame]):
         if common < end and newest < ours:
             raise MismatchError(
                 f"the master's newest epoch is {newest}, ours is {ours}: it leads no more, and does not know it yet; "
+                "nothing was cut"
+            )
+        if common < end and not self.is_named(newest):
+            raise MismatchError(
+                f"the master's newest epoch is {newest}, of which no controller has said anything yet: they are asked; "
                 "nothing was cut"
             )
         confirmed = min(self._store.confirmed_before, end)

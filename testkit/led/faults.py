@@ -31,8 +31,10 @@ LATER_FAULTS = (*FAULTS, *2 * ("lose_elected", "kill_all"), "fail_disk", "lose_a
 """Those of later seeds: :data:`~understudy.testkit.led.history.LONG_CUTS_FROM`."""
 NEWEST_FAULTS = (*LATER_FAULTS, *2 * ("restart_controllers", "outage"))
 """Those of seeds that are later still: :data:`~understudy.testkit.led.history.FAULTS_FROM`."""
+LAST_FAULTS = (*NEWEST_FAULTS, *2 * ("lose_ahead",))
+"""Those of the last seeds."""
 CUTS = frozenset(each for each in FAULTS if "cut" in each or "isolate" in each)
-AT_MASTER = ("power_of_the_last", "lose_elected", "fail_disk", "lose_answer")
+AT_MASTER = ("power_of_the_last", "lose_elected", "fail_disk", "lose_answer", "lose_ahead")
 FAILED_DISK_SECONDS = 12.0
 """Longer than a master with a failed disk is kept when others can lead: it tries again, then they are missed."""
 NEXT_SECONDS = 4.0
@@ -45,7 +47,7 @@ async def inject(group: LedGroup, fault: str, source: random.Random, *, long_cut
 
     Args:
         group: whose hosts and network suffer.
-        fault: one of :data:`NEWEST_FAULTS`.
+        fault: one of :data:`LAST_FAULTS`.
         source: of what is left to chance.
         long_cuts: some of those who are cut off stay so for :data:`LONG_CUT_SECONDS`.
 
@@ -75,6 +77,8 @@ async def inject(group: LedGroup, fault: str, source: random.Random, *, long_cut
         await kill_all(group, source)
     elif fault == "fail_disk":
         return await fail_disk(group, name, source)
+    elif fault == "lose_ahead":
+        return await lose_ahead(group, name, source)
     elif fault in ("kill_master", "kill_broker", "power", "restart"):
         await group.kill(name, power=fault == "power" and (not long_cuts or _spares(group, name)))
         await trio.sleep(pause if fault != "restart" else 0.05)
@@ -255,6 +259,33 @@ async def lose_answer(group: LedGroup, name: str, source: random.Random) -> None
     await trio.sleep(source.uniform(*LONG_CUT_SECONDS))
     group.cluster.heal()
     await group.start_broker(others[1])
+
+
+async def lose_ahead(group: LedGroup, name: str, source: random.Random) -> str | None:
+    """Kill *name*, the master, when it has acknowledged what only one of the others has, which no heartbeat tells yet.
+
+    Returns:
+        That it is lost though that one lives; ``None``: it is not, or need not be there.
+    """
+    others = source.sample([each for each in BROKERS if each != name], len(BROKERS) - 1)
+    promised = group.keys.get("inSyncReplicas") != "1" and set(others) <= set(group.members()) & group.brokers.keys()
+    group.cluster.partition([name], others[:1])
+    await trio.sleep(source.uniform(0.0, 0.3))
+    body = b"ahead-%d" % source.getrandbits(40)
+    acknowledged = await group.send(name, body) == 0
+    await trio.sleep(source.choice((0.0, source.uniform(0.0, 0.3))))
+    await group.kill(name)
+    group.cluster.heal()
+    successor = await _next_master(group, name)
+    said = None
+    if acknowledged and promised and successor is not None:
+        said = f"{successor} was elected without what {name} had acknowledged and {others[1]} has"
+        with trio.move_on_after(NEXT_SECONDS):
+            await until(lambda: successor not in group.brokers or body in group.bodies(successor), 2 * NEXT_SECONDS)
+            said = None
+    await group.start_broker(name)
+    await _rejoin(group, name)
+    return said
 
 
 async def _rejoin(group: LedGroup, name: str) -> None:

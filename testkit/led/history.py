@@ -22,7 +22,7 @@ from collections import Counter
 import attrs
 import trio
 
-from understudy.testkit.led.faults import FAULTS, LATER_FAULTS, NEWEST_FAULTS, inject
+from understudy.testkit.led.faults import FAULTS, LAST_FAULTS, LATER_FAULTS, NEWEST_FAULTS, inject
 from understudy.testkit.led.group import ASK_MS, BROKERS, TOPIC, LedGroup, led_group
 from understudy.testkit.led.hangs import HANGS, inject_hang
 from understudy.testkit.sim.determinism import run_seed
@@ -45,9 +45,16 @@ LONG_CUTS_FROM = 1000
 elected may be lost at once; those before stay as they were when mutations were assigned to their seeds."""
 _LATEST = (*NEWEST_FAULTS, *HANGS)
 _HANGING = (*LATER_FAULTS, *HANGS)
-FAULTS_FROM = ((3_000_000, _LATEST), (10_000, LATER_FAULTS), (2_000, _HANGING), (LONG_CUTS_FROM, LATER_FAULTS))
-"""What befalls histories of the seeds from each of these on, for tests and mutations stay with their seeds: the latest
-ones have all controllers started anew, or cut off from all brokers, and disks that hang."""
+FAULTS_FROM = (
+    (5_000_000, (*LAST_FAULTS, *HANGS)),
+    (3_000_000, _LATEST),
+    (10_000, LATER_FAULTS),
+    (2_000, _HANGING),
+    (LONG_CUTS_FROM, LATER_FAULTS),
+)
+"""What befalls histories of the seeds from each of these on, for tests and mutations stay with their seeds: later ones
+have all controllers started anew, or cut off from all brokers, and disks that hang; the last ones lose a master that is
+ahead of all but one."""
 SYNC_SECONDS = (0.05,)
 """What each sync takes in every fourth of those histories; it has what was written before it began."""
 UNEQUAL_SYNC_SECONDS = (0.005, 0.05, 0.3)

@@ -337,6 +337,10 @@ def test_a_master_whose_connection_to_a_controller_ended_asks_at_once_and_after_
     assert settled(word(1, 4, (1, OWN))).tell(Doubted()) == []
 
 
+def test_a_slave_asks_at_once_when_a_log_claims_an_epoch_unheard_of() -> None:
+    assert settled(word(1, 4, (1, OWN))).tell(Doubted(claims=True)) == [Question(Ask.REPLICAS)]
+
+
 def test_a_master_knows_when_the_leader_was_asked_that_named_it_last() -> None:
     story = settled(word(1, 3, (1, 2)))
     assert story.state.proven_at == NEVER

@@ -11,6 +11,7 @@ from understudy.controller.configuration import ALWAYS_BLACK, ControllerConfig, 
 from understudy.controller.election import Live
 from understudy.controller.failover import Failover
 from understudy.controller.liveness import BrokerKey, Heartbeat, Liveness
+from understudy.controller.log_ends import LogEnds
 from understudy.controller.metadata import Metadata
 from understudy.controller.notification import RoleNotifier
 from understudy.controller.operators import Operators
@@ -23,6 +24,7 @@ from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher, failure
+from understudy.remoting.errors import ConnectFailedError
 from understudy.runtime.properties import printable
 from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.threads import InPlace
@@ -81,6 +83,14 @@ class FakeConnection:
     local, peer, source = ("127.0.0.1", 21310), ("127.0.0.1", 4711), "127.0.0.1"
 
 
+class SilentReplicas:
+    """No replica says where its log ends: heartbeats tell."""
+
+    async def invoke_repeatable(self, address: str, question: Command, timeout_ms: float) -> Command:
+        await trio.lowlevel.checkpoint()
+        raise ConnectFailedError(address, "nobody is there")
+
+
 class Desk:
     """The request handlers over a local quorum."""
 
@@ -100,7 +110,8 @@ class Desk:
         member = cast(QuorumMember, self.quorum)
         replicated = ReplicatedMetadata(self.world, member)
         self.notifier = RoleNotifier(cast(RemotingClient, None))
-        self.failover = Failover(self.world, member, self.metadata, replicated, self.liveness, self.notifier)
+        ends = LogEnds(cast(RemotingClient, SilentReplicas()), self.world.threads)
+        self.failover = Failover(self.world, member, self.metadata, replicated, self.liveness, self.notifier, ends)
         self.failover.config = config
         self.settings = SettingsInForce(config, ALWAYS_BLACK, check)
         self.requests = ControllerRequests(

@@ -236,6 +236,33 @@ async def test_an_epoch_that_the_master_never_had_counts_for_nothing_that_it_sen
         assert slave.history.epochs == new.history.epochs == Epochs.of([(1, 0), (2, 500)])
 
 
+async def test_nothing_is_cut_for_a_master_of_an_epoch_that_no_controller_has_named(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    replicas, controller = replicas_of(network, 2, SwitchValues()), Controller()
+    slave, hostile = replicas.values()
+    slave.log.append(b"c" * 600)
+    await slave.history.save(Epochs.of([(1, 0)]))
+    slave.log.confirmed_before = 600
+    # given one that has a part of it, and claims to lead in an epoch of the future
+    hostile.log.append(b"c" * 100)
+    await hostile.history.save(Epochs.of([(1, 0)]))
+    controller.epoch, claimed, named = 98, list[int](), list[int]()
+    async with open_background() as nursery:
+        await elect(nursery, controller, replicas, 2)
+        assert slave.slave is not None
+        slave.slave.is_named = lambda epoch: claimed.append(epoch) or epoch in named
+        await trio.sleep(5)
+        assert slave.log.max_physical_offset == 600
+        assert set(claimed) == {99}
+        assert "no controller has said anything" in slave.slave.progress().refusal
+        # when they have named it
+        named.append(99)
+        slave.slave.try_now()
+        await trio.sleep(1)
+        assert slave.log.data == hostile.log.data
+
+
 @pytest.mark.parametrize("confirmed", [True, False], ids=["confirmed", "only copied"])
 async def test_nothing_confirmed_is_cut_for_a_second_life_of_the_newest_epoch(
     confirmed: bool, network: SimNetwork, autojump_clock: MockClock
