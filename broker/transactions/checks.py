@@ -167,7 +167,7 @@ class HalfChecks:
         else:
             parts.topics.ensure(names.CHECK_TIMES_TOPIC, 1, _PERM)
             self._halves.append(half.given_up())
-            queue.ledger.decide(half.offset)
+            queue.ledger.give_up(half.offset)
             self._halves.counts.add(half.topic, -1)
             log.error("half message given up", topic=half.topic, half=half.offset, group=half.group, why=found.value)
         return True

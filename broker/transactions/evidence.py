@@ -44,15 +44,25 @@ def _was_committed(store: MessageStore, half: Half) -> Generator[None, None, boo
     return False
 
 
-def was_given_up(store: MessageStore, half: Half) -> bool:
-    """Return whether nobody decided about *half*, by the log of *store*; see :func:`was_committed`.
+def is_left(store: MessageStore, half: Half, *, indexed: bool) -> bool | None:
+    """Return whether *half*, which is done, was given up, and not committed since; ``None``: nothing tells.
 
-    One that was checked again afterwards has a copy behind what is kept of it, and was decided then.
+    Args:
+        store: the log.
+        half: any copy.
+        indexed: the log has an index. Without one it is known only as long as nothing was given up behind *half*.
     """
-    return run_steps(_was_given_up(store, half))
+    if indexed and half.identity is not None:
+        return run_steps(_was_given_up(store, half)) and not was_committed(store, half)
+    given_up = names.CHECK_TIMES_TOPIC
+    low, high = store.min_queue_offset(given_up, 0), store.max_queue_offset(given_up, 0)
+    if half.identity is None:  # it cannot be told from others, so neither can a copy of it that is open
+        return None
+    return None if low < high and store.queue_offset_at(given_up, 0, half.record.physical_offset) < high else False
 
 
 def _was_given_up(store: MessageStore, half: Half) -> Generator[None, None, bool]:
+    # One that was checked again afterwards has a copy behind what is kept of it, and was decided then.
     kept = yield from _last(store, names.CHECK_TIMES_TOPIC, half.identity)
     return kept is not None and kept > ((yield from _last(store, names.HALF_TOPIC, half.identity)) or 0)
 

@@ -48,6 +48,13 @@ class Refusal:
     remark: str
 
 
+OUTCOME_UNKNOWN = Refusal(
+    ResponseCode.SYSTEM_ERROR,
+    "it was decided before, or given up, and without an index (messageIndexEnable=false) or a unique key this broker "
+    "cannot tell which: look whether the message is in its topic, and send it again if it is not",
+)
+
+
 def refusal(decision: Decision, half: Half | None, timeout_ms: int, now_ms: int) -> Refusal | None:
     """Return why *decision* does not count; ``None`` when it does.
 

@@ -4,6 +4,8 @@ The laws:
 
 * Everything before :attr:`~HalfLedger.done` is decided, given up or stored anew, and is not looked at again.
 * The first decision about a half message counts, whichever of its copies it names.
+* To be done is not to be decided: what was given up may be committed still, so what became of one is kept apart
+  (:class:`Outcome`) as long as ``done`` has not passed it.
 * ``done`` passes no half message whose decision an op message does not name yet, or whose copy is not stored.
 * An op message is needed as long as it names a half message that ``done`` has not passed.
 * An op message speaks of half messages that lie before it in the log. One behind it got the queue offset of another one
@@ -16,11 +18,20 @@ Source: TransactionalMessageServiceImpl.java (check, fillOpRemoveMap, calculateO
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 
 from understudy.broker.transactions.half import Half, Identity
 from understudy.format.record import Record
 
 UNWRITTEN = -1
+
+
+class Outcome(Enum):
+    """What became of a half message about which nothing is left to be done."""
+
+    DECIDED = "its producer decided"
+    GIVEN_UP = "nobody decided in time; it may be committed still"
+    UNKNOWN = "it was passed, or stored anew: the log may tell"
 
 
 class HalfLedger:
@@ -47,6 +58,7 @@ class HalfLedger:
         self._positions: dict[int, int] = {}  # op offset to where it lies in the log, of those that claim something
         self._newest: dict[Identity, int] = {}  # of those that were stored anew
         self._renewed: dict[int, Identity] = {}  # half offset of the newest copy to its identity
+        self._outcomes: dict[int, Outcome] = {}  # of those in _decided that nobody decided, by their half offset
 
     @property
     def op_done(self) -> int:
@@ -72,16 +84,30 @@ class HalfLedger:
         if self._claims:
             self._see(record.queue_offset, record.physical_offset)
         if record.queue_offset < self._passed[0] and record.physical_offset < self._passed[1]:
-            self.decide(record.queue_offset)
+            self._end_undecided(record.queue_offset, Outcome.UNKNOWN)
         return self.is_decided(record.queue_offset)
 
     def newest(self, identity: Identity | None) -> int | None:
         """Return the queue offset of the newest copy of a half message; ``None`` when there is none but the first."""
         return None if identity is None else self._newest.get(identity)
 
+    def outcome(self, offset: int) -> Outcome:
+        """Return what became of the half message at *offset*, about which nothing is left to be done."""
+        return Outcome.UNKNOWN if offset < self.done else self._outcomes.get(offset, Outcome.DECIDED)
+
     def decide(self, offset: int) -> None:
         """Note the decision about the half message at *offset*, of which no op message tells yet."""
         self._decided.setdefault(offset, UNWRITTEN)
+        self._outcomes.pop(offset, None)
+
+    def give_up(self, offset: int) -> None:
+        """Note that nobody decides about the half message at *offset*."""
+        self._end_undecided(offset, Outcome.GIVEN_UP)
+
+    def _end_undecided(self, offset: int, outcome: Outcome) -> None:
+        if offset not in self._decided:
+            self._decided[offset] = UNWRITTEN
+            self._outcomes[offset] = outcome
 
     def op_message(self, op_offset: int, halves: Iterable[int]) -> None:
         """Take note of the op message at *op_offset*, which names *halves*."""
@@ -136,7 +162,7 @@ class HalfLedger:
 
     def renew(self, half: Half, offset: int) -> None:
         """Note that *half* was stored anew at *offset*: its old place is done."""
-        self._decided.setdefault(half.offset, UNWRITTEN)
+        self._end_undecided(half.offset, Outcome.UNKNOWN)
         self.copied(half, offset)
 
     def copied(self, half: Half, offset: int) -> None:
@@ -154,6 +180,8 @@ class HalfLedger:
         """Move :attr:`done` forward to *offset*."""
         while self.done < offset:
             self._forget(self._decided.pop(self.done, UNWRITTEN))
+            if self._outcomes:
+                self._outcomes.pop(self.done, None)
             if self._claims:
                 self._forget(self._claims.pop(self.done, UNWRITTEN))
             identity = self._renewed.pop(self.done, None)

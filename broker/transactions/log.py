@@ -59,8 +59,12 @@ class HalfLog:
             offset: where its newest copy stands.
             half: the message.
         """
-        queue.ledger.decide(offset)
         self.counts.add(half.topic, -1)
+        self.note_op(queue, offset)
+
+    def note_op(self, queue: HalfQueue, offset: int) -> None:
+        """Have the next op message name the half message at *offset* of *queue*: it is decided, and not open."""
+        queue.ledger.decide(offset)
         if not queue.batch.offsets:
             self.wake.set()
         if queue.batch.add(offset, self._clock.monotonic(), self._config.transaction_op_msg_max_size):

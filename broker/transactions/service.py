@@ -20,9 +20,10 @@ from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.timer.request import TimerRefusedError
 from understudy.broker.topic_counters import TRANSACTION
 from understudy.broker.transactions.checks import HalfChecks
-from understudy.broker.transactions.evidence import taken_before, was_committed, was_given_up
+from understudy.broker.transactions.evidence import is_left, taken_before, was_committed
 from understudy.broker.transactions.half import ESCAPED_FROM, UNIQUE, Half, to_half
-from understudy.broker.transactions.judgement import Choice, Decision, Refusal, refusal
+from understudy.broker.transactions.judgement import OUTCOME_UNKNOWN, Choice, Decision, Refusal, refusal
+from understudy.broker.transactions.ledger import Outcome
 from understudy.broker.transactions.log import HalfLog
 from understudy.broker.transactions.lost import LostHalves
 from understudy.broker.transactions.reading import HalfQueue, half_at
@@ -187,7 +188,8 @@ class Transactions:
     def decide(self, decision: Decision, *, at_once: bool) -> int | Refusal:
         """Carry a producer's decision out; call it while :attr:`opened` is set.
 
-        The first decision about a half message counts; one that comes later is answered as if it did.
+        The first decision about a half message counts; one that comes later is answered as if it did. What was given
+        up is decided by the first commit that comes after all.
 
         Args:
             decision: what came in.
@@ -215,10 +217,8 @@ class Transactions:
         commits = decision.choice is Choice.COMMIT
         is_decided = queue.ledger.has_decided(half.record) if renewed is None else queue.ledger.is_decided(newest)
         if is_decided:
-            if commits and newest < queue.ledger.done and self._may_be_late(half):
-                self._commit(half, now_ms)
-                log.info("committed after it was given up", topic=half.topic, half=half.offset)
-            return self._store.max_physical_offset
+            refused = self._commit_late(queue, newest, half, now_ms) if commits else None
+            return refused or self._store.max_physical_offset
         if not (newest < queue.inherited and was_committed(self._store, half)):
             if commits:
                 self._commit(half, now_ms)
@@ -263,10 +263,25 @@ class Transactions:
         log.info("half message is checked again", topic=half.topic, half=put.queue_offset)
         return None
 
-    def _may_be_late(self, half: Half) -> bool:
-        """Return whether *half*, which is done, was given up only."""
-        store = self._store
-        return was_given_up(store, half) and not was_committed(store, half)
+    def _commit_late(self, queue: HalfQueue, newest: int, half: Half, now_ms: int) -> Refusal | None:
+        """Commit a half message that is done, if it was given up; return why that is not known.
+
+        Args:
+            queue: it is in.
+            newest: where its newest copy stands.
+            half: the message.
+            now_ms: wall time.
+        """
+        outcome = queue.ledger.outcome(newest)
+        left: bool | None = outcome is Outcome.GIVEN_UP
+        if outcome is Outcome.UNKNOWN:
+            left = is_left(self._store, half, indexed=self._parts.node.options.store.message_index_enable)
+        if left:
+            self._commit(half, now_ms)
+            if outcome is Outcome.GIVEN_UP:  # a start before the progress has passed it would give it up again
+                self._halves.note_op(queue, newest)
+            log.info("committed after it was given up", topic=half.topic, half=half.offset)
+        return OUTCOME_UNKNOWN if left is None else None
 
     def _commit(self, half: Half, now_ms: int) -> None:
         """Give *half* to consumers. Raises ``PutRejected``."""

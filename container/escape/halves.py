@@ -26,9 +26,10 @@ import trio
 from understudy.broker.broker import Broker
 from understudy.broker.deferred_service import GRACE_SECONDS
 from understudy.broker.transactions.checking import Verdict, rules_of, verdict
-from understudy.broker.transactions.evidence import was_committed
+from understudy.broker.transactions.evidence import is_left, was_committed
 from understudy.broker.transactions.half import Half
-from understudy.broker.transactions.judgement import Choice, Decision, Refusal, refusal
+from understudy.broker.transactions.judgement import OUTCOME_UNKNOWN, Choice, Decision, Refusal, refusal
+from understudy.broker.transactions.ledger import Outcome
 from understudy.broker.transactions.reading import HalfQueue, HalfReader, half_at
 from understudy.container.escape.bridge import Bridge
 from understudy.container.escape.neighbour import Neighbour, Prepared
@@ -133,9 +134,22 @@ class HalfEscapes:
             return _NOT_NOW
         place = self._places.get((queue.number, newest))
         if place is None:
-            return None  # it was decided before the slave acted, or is asked about where it is
+            return self._not_committed(queue, newest, half) if decision.choice is Choice.COMMIT else None
         neighbour, prepared = place
         return None if await self._pass_on(neighbour, half, prepared, decision.choice) else _NOT_NOW
+
+    def _not_committed(self, queue: HalfQueue, newest: int, half: Half) -> Refusal | None:
+        """Return why a commit does not count of which nothing is left to be done here.
+
+        There is no reason when the half message was decided before the slave acted, or is asked about where it is. Only
+        its master may commit what it gave up: it would not know of the message that another one delivers.
+        """
+        if queue.ledger.outcome(newest) is Outcome.DECIDED:
+            return None
+        left = is_left(self._broker.store, half, indexed=self._broker.options.store.message_index_enable)
+        if left is None:
+            return OUTCOME_UNKNOWN
+        return _GIVEN_UP if left else None
 
     async def _take_due(self, queue: HalfQueue) -> bool:
         """Take out everything of *queue* whose time has come; return whether all of it is taken."""
@@ -217,6 +231,11 @@ class HalfEscapes:
 
 _NOT_NOW = Refusal(
     ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: no other master takes it; the check asks again"
+)
+
+_GIVEN_UP = Refusal(
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    "service not available now: it was given up, and only its master can commit it; decide again when that is back",
 )
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import trio
-from broker_rig import code_and_remark, properties
+from broker_rig import code_and_remark, properties, send_header
 from transaction_rig import (
     COMMIT,
     FOLDER,
@@ -16,12 +16,16 @@ from transaction_rig import (
     OPS,
     ROLLBACK,
     TOPIC,
+    decision,
+    killed,
     open_producer,
 )
 from trio.testing import MockClock
 
+from understudy.broker.inner import InnerMessage, append
 from understudy.format.record import decode_record, offset_message_id
 from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.waiting import until
 
 
 class TestChecks:
@@ -108,6 +112,94 @@ class TestChecks:
             await trio.sleep(100)
             assert producer.decide(half, COMMIT).code == 0
             assert producer.delivered() == []
+
+    @pytest.mark.parametrize("index", ["true", "false"])
+    async def test_a_commit_while_the_round_that_gave_it_up_is_not_safe_yet_is_delivered_once(
+        self, disk: SimDisk, autojump_clock: MockClock, index: str
+    ) -> None:
+        keys = {"transactionCheckMax": "1", "messageIndexEnable": index, "flushDiskType": "SYNC_FLUSH"}
+        async with open_producer(disk, keys) as producer:
+            text = properties(TRAN_MSG="true", PGROUP=GROUP, UNIQ_KEY="A")
+            producer.rig.tell(310, send_header(TOPIC, text, g=str(producer.clock.wall_ms())), b"half")
+            await trio.sleep(31)
+            half = producer.rig.stored(HALF)[0]
+            # given a half message that was given up just now, which the disk is slow to keep
+            disk.sync_seconds = 5
+            await until(lambda: GIVEN_UP in producer.rig.broker.topics.rows, 60)
+            # when the producer decides after all, also when its answer was lost, and about another copy
+            for each in (half, half, producer.rig.stored(HALF)[-1]):
+                producer.rig.tell(37, decision(each, COMMIT, fromTransactionCheck="true"))
+                await trio.sleep(0.1)
+            # then it is decided, whoever comes next
+            await trio.sleep(60)
+            assert (producer.delivered(), len(producer.rig.stored(GIVEN_UP))) == (["A"], 1)
+            left = killed(disk)
+        left.sync_seconds = 0
+        async with open_producer(left, keys) as producer:
+            producer.rig.tell(37, decision(half, ROLLBACK))
+            await trio.sleep(100)
+            assert (producer.delivered(), len(producer.rig.stored(GIVEN_UP))) == (["A"], 1)
+
+    async def test_a_late_commit_that_comes_again_before_the_first_one_is_safe_is_delivered_once(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk, {"transactionCheckMax": "1", "flushDiskType": "SYNC_FLUSH"}) as producer:
+            text = properties(TRAN_MSG="true", PGROUP=GROUP, UNIQ_KEY="A")
+            producer.rig.tell(310, send_header(TOPIC, text, g=str(producer.clock.wall_ms())), b"half")
+            await trio.sleep(130)
+            assert len(producer.rig.stored(GIVEN_UP)) == 1
+            disk.sync_seconds = 5
+            for _ in range(3):
+                producer.rig.tell(37, decision(producer.rig.stored(HALF)[0], COMMIT))
+                await trio.sleep(0.1)
+            await trio.sleep(60)
+            assert producer.delivered() == ["A"]
+
+    async def test_a_late_commit_is_refused_where_nothing_tells_whether_it_was_given_up(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk, {"transactionCheckMax": "1", "messageIndexEnable": "false"}) as producer:
+            # given one that was committed while nothing was given up yet: it is known to be committed
+            committed = producer.prepare("committed")
+            assert producer.decide(committed, COMMIT).code == 0
+            await trio.sleep(40)
+            assert code_and_remark(producer.decide(committed, COMMIT)) == (0, None)
+            # when others were given up since, and the progress has passed all of them
+            half = producer.prepare("A")
+            await trio.sleep(130)
+            assert [each.properties["UNIQ_KEY"] for each in producer.rig.stored(GIVEN_UP)] == ["A"]
+            # then none is taken for the other
+            refused = producer.decide(half, COMMIT)
+            assert refused.code == 1 and "messageIndexEnable=false" in (refused.remark or "")
+            assert producer.decide(committed, COMMIT).code == 1
+            assert producer.decide(half, ROLLBACK).code == 0
+            assert producer.delivered() == ["committed"]
+            # and what came behind them is not in doubt
+            young = producer.prepare("young")
+            assert producer.decide(young, COMMIT).code == 0
+            await trio.sleep(40)
+            assert producer.decide(young, COMMIT).code == 0
+            assert producer.delivered() == ["committed", "young"]
+
+    @pytest.mark.parametrize("index", ["true", "false"])
+    async def test_a_half_message_without_a_unique_key_is_never_said_to_be_committed_when_it_is_not(
+        self, disk: SimDisk, autojump_clock: MockClock, index: str
+    ) -> None:
+        async with open_producer(disk, {"messageIndexEnable": index}) as producer:
+            # given one of a log that another broker wrote: ours gives each a unique key
+            pairs = properties(PGROUP=GROUP, REAL_TOPIC=TOPIC, REAL_QID="0").encode()
+            assert producer.rig.send(TOPIC).code == 0
+            now_ms, before = producer.clock.wall_ms(), len(producer.rig.stored(TOPIC))
+            append(producer.rig.broker.store, InnerMessage(HALF, 0, b"half", pairs, now_ms, bytes(8)))
+            (half,) = producer.rig.stored(HALF)
+            # when it was stored anew for a check, and its producer decides about the first copy
+            await trio.sleep(40)
+            refused = producer.decide(half, COMMIT)
+            assert refused.code == 1 and "a unique key" in (refused.remark or "")
+            # then the check is what counts
+            assert producer.decide(producer.rig.stored(HALF)[-1], COMMIT, fromTransactionCheck="true").code == 0
+            assert producer.decide(producer.rig.stored(HALF)[-1], COMMIT, fromTransactionCheck="true").code == 0
+            assert len(producer.rig.stored(TOPIC)) == before + 1
 
     async def test_a_long_immunity_costs_no_checks_and_holds_up_no_other(
         self, disk: SimDisk, autojump_clock: MockClock

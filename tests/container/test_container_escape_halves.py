@@ -12,6 +12,7 @@ import trio
 from container_ring import TOPIC, Ring, delivered, open_ring, records, run
 
 from understudy.broker.broker import Broker
+from understudy.format import names
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.sending import SendResult
 from understudy.mqclient.transactions import TransactionProducer, TransactionState
@@ -133,6 +134,38 @@ def test_a_producer_may_decide_at_the_slave_that_acts(elsewhere: bool) -> None:
         assert delivered(ring) == books.committed()
 
     play(scenario)
+
+
+def test_what_the_master_gave_up_is_not_said_to_be_committed_by_the_slave_that_acts() -> None:
+    async def scenario(books: Books) -> None:
+        ring = books.ring
+        of_group = [key for key, (_, sent) in books.halves.items() if sent.queue.broker_name == "g0"]
+        slave = ring.broker("g0", 1)
+        await until(lambda: len(records(slave, names.CHECK_TIMES_TOPIC)) == len(of_group) > 3, 60)
+        await trio.sleep(15)  # its progress is copied
+        await ring.cluster.kill("c1")
+        await until(lambda: "transactions" in slave.services.running(), 30)
+        await ring.producer.session.renew_route(TOPIC)
+        # when the producer decides after all
+        rolled_back, *others = of_group
+        message, sent = books.halves[rolled_back]
+        assert (await books.producer.decide(message, sent, ROLLBACK)).told
+        for key in others:
+            message, sent = books.halves[key]
+            assert not (await books.producer.decide(message, sent, COMMIT)).told
+        # then its master takes it when it is back, and only that
+        await ring.cluster.restart("c1")
+        await until(lambda: not ring.broker("g0", 0).registration.isolated, 60)
+        await trio.sleep(15)
+        await ring.producer.session.renew_route(TOPIC)
+        assert not delivered(ring).keys() & set(of_group)
+        for key in others:
+            message, sent = books.halves[key]
+            assert (await books.producer.decide(message, sent, COMMIT)).told
+        await trio.sleep(5)
+        assert {key: number for key, number in delivered(ring).items() if key in of_group} == dict.fromkeys(others, 1)
+
+    play(scenario, extra={"transactionCheckMax": "1"})
 
 
 def test_what_the_master_had_decided_is_not_decided_again() -> None:
