@@ -106,6 +106,11 @@ class Taking:
         """Whether there is a message."""
         return any(each.offsets for each in self.taken)
 
+    @property
+    def passed(self) -> bool:
+        """Whether a queue was only passed: the next pop begins behind what is not wanted there."""
+        return not all(each.offsets for each in self.taken)
+
 
 class Taker:
     """Reads queues for pops.

@@ -44,6 +44,8 @@ LATE_MS = 500
 """A request that was under way for this much longer than it wanted to wait is not served: nobody waits for it."""
 NOTHING = {"invisibleTime": "0", "popTime": "0", "restNum": "0", "reviveQid": "0"}
 """Header fields of a refusal."""
+REFUSED_MS = 1000
+"""When a pop that waits is tried again whose check point could not be written."""
 KIND = "pop"
 
 
@@ -112,15 +114,12 @@ class PopProcessor:
         queues = self._queues(wish, row)
         revive_queue = ORDER_QUEUE if wish.in_order else self._log.next_queue()
         taking = self._taker.take(wish, queues)
-        if taking.found:
-            noted = self._note(wish, taking, now_ms, revive_queue)
-            if noted:
-                if taking.rest > 0:
-                    self._hold.wake(wish.topic, wish.group, wish.queue_id, KIND)
-                return self._answer(command, wish, noted, taking.rest, now_ms, revive_queue)
-        else:
-            self._pass(wish, taking)
-        return self._nothing(connection, command, wish, taking.rest, now_ms, revive_queue, ends_at, bool(taking.taken))
+        noted = self._note(wish, taking, now_ms, revive_queue)
+        if noted:
+            if taking.rest > 0:
+                self._hold.wake(wish.topic, wish.group, wish.queue_id, KIND)
+            return self._answer(command, wish, noted, taking.rest, now_ms, revive_queue)
+        return self._nothing(connection, command, wish, taking, now_ms, revive_queue, ends_at)
 
     # --- reading the request -----------------------------------------------------------------------------------
 
@@ -218,7 +217,8 @@ class PopProcessor:
                     try:
                         self._moving.popped(point, revive_queue, each.next)
                     except PutRejected as error:
-                        log.warning("check point refused, nothing is handed out", topic=each.queue.topic, why=error)
+                        refused = "check point refused, nothing is handed out"
+                        self._world.tell(log.warning, refused, topic=each.queue.topic, why=error)
                         continue
                 noted.append(each)
                 count = len(each.offsets)
@@ -235,10 +235,6 @@ class PopProcessor:
         self._offsets.commit(wish.group, queue.topic, queue.queue_id, taken.start)
         # Acknowledgements count for the newest pop only, and that one is of messages this log has.
         self._offsets.doubts.believe(f"{queue.topic}@{wish.group}", queue.queue_id)
-
-    def _pass(self, wish: Wish, taking: Taking) -> None:
-        for each in taking.taken:
-            self._moving.passed(wish.group, each.queue.topic, each.queue.queue_id, each.next)
 
     # --- answering ---------------------------------------------------------------------------------------------
 
@@ -271,19 +267,20 @@ class PopProcessor:
         connection: Connection,
         command: Command,
         wish: Wish,
-        rest: int,
+        taking: Taking,
         now_ms: int,
         revive_queue: int,
         ends_at: float,
-        passed: bool,
     ) -> list[Buffer] | None:
-        """Park the pop, or tell that there is nothing."""
+        """Park the pop, or tell that there is nothing: what *taking* found could not be noted."""
         code = ResponseCode.POLLING_TIMEOUT
         self._stats.get_missed += 1
         wait_ms = round((ends_at - self._world.clock.monotonic()) * 1000) - EARLY_MS
         if wait_ms > 0:
             if wish.in_order and self._config.enable_notify_after_pop_order_lock_release:
                 wait_ms = min(wait_ms, self._orders.opens_in(wish.topic, wish.group, wish.queue_id, wait_ms))
+            if taking.found:
+                wait_ms = min(wait_ms, REFUSED_MS)
             waiting = WaitingPop(
                 connection,
                 command,
@@ -298,11 +295,11 @@ class PopProcessor:
             if not self._hold.full(waiting):
                 # Nothing can arrive between the read above and here: neither yields.
                 self._hold.wait(waiting, wait_ms)
-                if rest > 0 and passed:  # what was read was not wanted, and more follows
+                if taking.rest > 0 and taking.passed:  # what was read was not wanted, and more follows
                     self._hold.wake(wish.topic, wish.group, wish.queue_id, KIND)
                 return None
             code = ResponseCode.POLLING_FULL
-        ext = _fields(wish, now_ms, revive_queue, rest, "", "", "")
+        ext = _fields(wish, now_ms, revive_queue, taking.rest, "", "", "")
         return [reply_head(command.opaque or 0, code, ext, 0, b"NO_MESSAGE_IN_QUEUE")]
 
 

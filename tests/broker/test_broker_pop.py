@@ -28,6 +28,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker.pop.revive_log import CheckPoint
 from understudy.format.receipts import Receipt
+from understudy.store.status import PutRejected, PutStatus
 from understudy.testkit.turns import turns_beside
 
 
@@ -161,6 +162,51 @@ class TestPop:
             assert bodies(await rig.wait(second, other)) == [b"then"]
             assert len(rig.broker.store.arrived) == 1
             assert "T" not in rig.broker.arrivals._listeners
+
+    async def test_one_whose_check_point_is_refused_is_tried_again_once_in_a_second(
+        self, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with open_virtual() as rig:
+            prepare(rig, queues=4)
+            for number in range(100):
+                rig.send("T", b"%d" % number, queue_id=number % 4)
+            tries: list[object] = []
+
+            def refuse(*entry: object) -> int:
+                tries.append(entry)
+                assert len(tries) < 100, "a pop spins"
+                raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(rig.broker.pops.log, "write", refuse)
+                # when no check point can be written, to the end of a pop and during another one
+                given_up = rig.tell(POP, pop_header(pollTime="2500", maxMsgNums="8", exp="*"))
+                assert (await rig.wait(given_up)).code == 210
+                assert len(tries) == 4, "at once, after one and two seconds, and at its end"
+                waiting = rig.tell(POP, pop_header(pollTime="20000", maxMsgNums="8"))
+                await trio.sleep(0.5)
+            # then that one is answered as soon as it can be, and nothing was passed
+            before = trio.current_time()
+            assert len(bodies(await rig.wait(waiting))) == 8
+            assert trio.current_time() - before < 1
+            found = [body for _ in range(4) for body in bodies(rig.ask(POP, pop_header()))]
+            assert len(found) == 92
+            assert len([each for each in caplog.messages if each.startswith("check point refused")]) == 5
+
+    async def test_many_pops_at_a_full_disk_write_few_lines(
+        self, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with open_virtual() as rig:
+            prepare(rig)
+            rig.send("T")
+
+            def refuse(*entry: object) -> int:
+                raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full")
+
+            monkeypatch.setattr(rig.broker.pops.log, "write", refuse)
+            assert [rig.ask(POP, pop_header()).code for _ in range(50)] == [210] * 50
+            lines = [each for each in caplog.messages if each.startswith("check point refused")]
+            assert len(lines) == 3 and "the disk is full" in lines[0]
 
     async def test_a_waiting_pop_whose_time_is_over(self, autojump_clock: MockClock) -> None:
         async with open_virtual() as rig:
