@@ -19,6 +19,7 @@ from understudy.broker import delay
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.format.names import TIMER_TOPIC
 from understudy.format.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_MASK
+from understudy.store.status import PutStatus
 
 TIMER_QUEUE = 0
 _LONGEST_NUMBER = 19
@@ -36,6 +37,11 @@ class TimerRefusedError(Exception):
     def __init__(self, remark: str, illegal: bool) -> None:
         super().__init__(remark)
         self.illegal = illegal
+
+    @property
+    def status(self) -> PutStatus:
+        """The reference's name for the refusal."""
+        return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if self.illegal else PutStatus.WHEEL_TIMER_FLOW_CONTROL
 
 
 class Door(Protocol):

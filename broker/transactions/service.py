@@ -33,7 +33,7 @@ from understudy.format.record import Record
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
-from understudy.store.status import Appended, PutRejected, PutStatus
+from understudy.store.status import Appended, PutRejected
 
 log = get_logger("broker.transactions")
 
@@ -290,8 +290,7 @@ class Transactions:
         try:
             message = keep_if_asked(message, now_ms, parts.delays.timer_door)
         except TimerRefusedError as error:
-            status = PutStatus.WHEEL_TIMER_MSG_ILLEGAL if error.illegal else PutStatus.WHEEL_TIMER_FLOW_CONTROL
-            raise PutRejected(status, str(error)) from None
+            raise PutRejected(error.status, str(error)) from None
         put = append(self._store, message)
         parts.stats.topic(half.topic).of(TRANSACTION)(half.queue_id, 1, put.size_bytes)
         self.counts.commits[half.topic] += 1

@@ -71,11 +71,17 @@ class LocalNeighbour:
         if not may():
             return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
         now_ms = self.now_ms()
-        try:
-            kept = [keep_if_asked(each, now_ms, self.timer_door) for each in messages]
-        except TimerRefusedError:
-            return [PutStatus.WHEEL_TIMER_FLOW_CONTROL] * len(messages)
-        return await self.log.put(kept, may)
+        kept: dict[int, InnerMessage] = {}
+        statuses = [PutStatus.PUT_OK] * len(messages)
+        for number, message in enumerate(messages):
+            try:
+                kept[number] = keep_if_asked(message, now_ms, self.timer_door)
+            except TimerRefusedError as error:
+                log.debug("a timer message must rest elsewhere", topic=message.topic, why=error)
+                statuses[number] = error.status
+        for number, status in zip(kept, await self.log.put(list(kept.values()), may), strict=True):
+            statuses[number] = status
+        return statuses
 
     async def read(self, topic: str, queue_id: int, offset: int) -> Found:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.node import Node
 from understudy.broker.role import Role
+from understudy.broker.timer.request import TimerDoor
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.container.escape.bridge import Bridge
 from understudy.container.escape.choice import (
@@ -29,8 +31,10 @@ from understudy.container.escape.choice import (
     read_result,
     remote,
 )
+from understudy.container.escape.local import LocalNeighbour
 from understudy.container.escape.neighbour import Found
 from understudy.container.escape.parts import EscapeParts
+from understudy.format import names
 from understudy.store.status import PutStatus
 from understudy.testkit.sim.clock import VirtualClock
 
@@ -104,6 +108,49 @@ async def test_masters_of_the_container_that_have_the_topic_take_it_and_the_own_
     statuses = await bridge(*masters).put([message("T", 5), message("nowhere"), message("T", 2)], always)
     assert statuses == [PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.PUT_OK]
     assert [each.taken for each in masters] == [[], [], [], [], [("T", 1), ("T", 0)]]
+
+
+DAY_MS = 86_400_000
+
+
+@attrs.define
+class Log:
+    """Takes everything."""
+
+    taken: list[tuple[str, bytes]] = attrs.field(factory=list)
+
+    async def put(self, messages: Sequence[InnerMessage], may: Callable[[], bool]) -> list[PutStatus]:
+        self.taken += [(each.topic, each.body) for each in messages]
+        return [PutStatus.PUT_OK] * len(messages)
+
+
+def beside(log: Log, most_days: int, waiting: int = 0) -> LocalNeighbour:
+    """Return a master that keeps timer messages for *most_days*, while *waiting* wait for each second."""
+    topics, nothing = TopicTable(lambda: 0), cast(Any, None)
+    topics.rows["T"] = TopicConfig("T", 1, 1)
+    keys = attrs.evolve(MessageStoreConfig(), timer_max_delay_sec=most_days * 86_400)
+    door = TimerDoor(keys, 1000, Random(1), lambda: 0, lambda time_ms: waiting)
+    return LocalNeighbour("a", lambda: True, topics, nothing, cast(Any, log), nothing, door, lambda: 0)
+
+
+@pytest.mark.parametrize("waiting", [0, 1 << 40], ids=["too far ahead", "congested"])
+async def test_a_timer_message_that_one_master_cannot_keep_holds_up_no_other_and_is_offered_onward(
+    waiting: int,
+) -> None:
+    first, second = Log(), Log()
+    messages = [
+        InnerMessage("T", 0, b"first", b"", 0, b""),
+        InnerMessage("T", 0, b"rests", b"TIMER_DELIVER_MS\x01%d\x02" % (2 * DAY_MS), 0, b""),
+        InnerMessage("T", 0, b"last", b"", 0, b""),
+    ]
+    refusing = beside(first, 3 if waiting else 1, waiting)
+    status = PutStatus.WHEEL_TIMER_FLOW_CONTROL if waiting else PutStatus.WHEEL_TIMER_MSG_ILLEGAL
+    assert await refusing.put(messages, always) == [PutStatus.PUT_OK, status, PutStatus.PUT_OK]
+    first.taken.clear()
+    escapes = bridge(*cast(Any, (refusing, beside(second, 3))))
+    assert await escapes.put(messages, always) == [PutStatus.PUT_OK] * 3
+    assert first.taken == [("T", b"first"), ("T", b"last")]
+    assert second.taken == [(names.TIMER_TOPIC, b"rests")]
 
 
 async def test_a_topic_that_no_master_has_is_learned_by_the_first_that_can() -> None:
