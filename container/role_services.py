@@ -380,7 +380,7 @@ class RoleServices:
             offset: its queue offset.
         """
         found = await self._escape().read(broker_name, topic, queue_id, offset)
-        return Popped(found.record, found.retry)
+        return Popped(found.record, found.retry, found.lacks)
 
     def _escape(self) -> Bridge:
         from understudy.container.escape.bridge import Bridge

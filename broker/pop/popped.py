@@ -15,11 +15,13 @@ class Popped:
 
     Attributes:
         record: the message; ``None`` when it is not there.
-        retry: asking again later may help.
+        retry: nobody could tell, or it may come back: it is asked for again.
+        lacks: who was asked does not have it, though its queue does not begin behind it: perhaps it is only behind.
     """
 
     record: Record | None
     retry: bool = False
+    lacks: bool = False
 
 
 ReadAway = Callable[[str, str, int, int], Awaitable[Popped]]

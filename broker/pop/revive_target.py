@@ -113,7 +113,8 @@ class ReviveTarget:
         if point.broker_name != self._identity.name:
             popped = await self._read_away(point.broker_name, point.topic, point.queue_id, offset)
             is_other = popped.record is not None and offset_of(popped.record, point.topic) != offset
-            return Popped(None, retry=looks_again) if is_other else popped
+            lacks = is_other or popped.lacks
+            return Popped(None, retry=popped.retry or looks_again) if lacks else popped
         found = store.get(point.topic, point.queue_id, offset, 1, _MESSAGE_BYTES)
         for part in found.parts:
             try:

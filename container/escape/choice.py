@@ -96,6 +96,17 @@ def put_status(code: int) -> PutStatus:
 
 
 def read_result(code: int) -> tuple[str, bool]:
-    """Return what a pull answer without a message means: a word for logs, and whether to try again."""
+    """Return what a pull answer without a message means: a word for logs, and whether nothing was learnt by it."""
     missing = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
     return ("no msg", False) if code in missing else ("other resp code", True)
+
+
+def is_gone(ext: Mapping[str, str], offset: int) -> bool:
+    """Return whether a pull answer without a message shows that there will never be one again: the queue begins later.
+
+    Args:
+        ext: its header.
+        offset: queue offset that was asked for.
+    """
+    low = ext.get("minOffset", "")
+    return low.isascii() and low.isdecimal() and len(low) < 20 and offset < int(low)

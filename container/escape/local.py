@@ -85,7 +85,8 @@ class LocalNeighbour:
 
     async def read(self, topic: str, queue_id: int, offset: int) -> Found:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
-        return first_record(self.store.get(topic, queue_id, offset, 1, _READ_BYTES).parts, "getMessageResult is null")
+        found = self.store.get(topic, queue_id, offset, 1, _READ_BYTES)
+        return first_record(found.parts, "getMessageResult is null", lacks=offset >= found.min_offset)
 
     async def prepare(self, half: InnerMessage, may: Callable[[], bool]) -> Prepared | None:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""

@@ -26,12 +26,15 @@ class Found:
     Attributes:
         record: the message, ``None`` when there is none.
         why: a word for logs.
-        retry: asking again later may help.
+        retry: it could not be asked for; asking again later may help.
+        lacks: who was asked does not have it, but its queue does not begin behind it: it may only be behind, or damaged
+            there. Differs because the reference takes the word of any replica.
     """
 
     record: Record | None
     why: str
     retry: bool
+    lacks: bool = False
 
 
 @attrs.frozen
@@ -105,12 +108,12 @@ class Beside(Neighbour, Protocol):
         ...
 
 
-def first_record(parts: Sequence[memoryview], missing: str) -> Found:
-    """Return the first record of *parts*; without one, *missing* is why."""
+def first_record(parts: Sequence[memoryview], missing: str, *, lacks: bool) -> Found:
+    """Return the first record of *parts*; without one, *missing* is why; see :class:`Found` for *lacks*."""
     for part in parts:
         try:
             for record in decode_records(part):
                 return Found(record, "", False)
         except RecordError as error:
-            return Found(None, f"the message cannot be read: {error}", False)
-    return Found(None, missing, False)
+            return Found(None, f"the message cannot be read: {error}", False, lacks)
+    return Found(None, missing, False, lacks)

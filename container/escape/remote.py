@@ -128,9 +128,9 @@ class RemoteNeighbour:
         except RemotingError as error:
             return Found(None, str(error), True)
         if answer.code == ResponseCode.SUCCESS:
-            return first_record([memoryview(answer.body)], "no msg")
+            return first_record([memoryview(answer.body)], "no msg", lacks=True)
         why, retry = choice.read_result(answer.code)
-        return Found(None, why, retry)
+        return Found(None, why, retry, not retry and not choice.is_gone(answer.ext or {}, offset))
 
     async def prepare(self, half: InnerMessage, may: Callable[[], bool]) -> Prepared | None:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
+import trio
 from pop_rig import open_virtual, prepare, virtual_world
 from trio.testing import MockClock
 
 from understudy.broker.deferred_service import DeferredService
 from understudy.broker.inner import InnerMessage
+from understudy.broker.pop.popped import Popped
 from understudy.broker.pop.revive import POINTS, Revival
-from understudy.broker.pop.revive_log import CheckPoint
+from understudy.broker.pop.revive_log import MOST_LOOKS, CheckPoint
+from understudy.broker.pop.revive_target import ReviveTarget
 from understudy.store.status import PutStatus
 
 
@@ -29,6 +33,33 @@ class Target:
             taken = each.point.topic == "T"
             statuses.append(PutStatus.PUT_OK if taken else PutStatus.SERVICE_NOT_AVAILABLE)
         return statuses
+
+
+@pytest.mark.parametrize("behind", [3, 99], ids=["comes", "never comes"])
+async def test_what_a_replica_elsewhere_does_not_have_is_asked_for_again_as_long_as_it_may_come(
+    autojump_clock: MockClock, behind: int
+) -> None:
+    world, asked = virtual_world(), list[float]()
+    async with open_virtual(world=world) as rig:
+        prepare(rig, queues=1)
+        rig.send("T", b"popped")
+        (record,) = rig.stored("T")
+
+        async def read(broker_name: str, topic: str, queue_id: int, offset: int) -> Popped:
+            asked.append(trio.current_time())
+            assert (broker_name, topic, queue_id, offset) == ("elsewhere", "T", 0, 0)
+            return Popped(record) if len(asked) > behind else Popped(None, lacks=True)
+
+        pops = rig.broker.pops
+        pops.revive.target = ReviveTarget(pops._parts, rig.broker.session.rules, read, pops.queues.returned)
+        # given a message that was popped at another group of brokers, whose replica that is asked is behind
+        looks = 4
+        point = CheckPoint("T", "g", 0, 0, world.clock.wall_ms(), 5_000, "elsewhere", (0,), re_puts=MOST_LOOKS - looks)
+        pops.log.write(point, 0, point.revive_ms)
+        await trio.sleep(40_000)
+        # then it is asked again, ever more rarely, and given up at last
+        back = [each.body for each in rig.stored("%RETRY%g_T")] if "%RETRY%g_T" in rig.broker.topics.rows else []
+        assert (back, len(asked)) == (([b"popped"], 4) if behind == 3 else ([], looks + 1))
 
 
 async def test_what_nobody_takes_holds_up_no_others_and_is_tried_again(autojump_clock: MockClock) -> None:

@@ -34,7 +34,9 @@ from understudy.container.escape.choice import (
 from understudy.container.escape.local import LocalNeighbour
 from understudy.container.escape.neighbour import Found
 from understudy.container.escape.parts import EscapeParts
+from understudy.container.escape.remote import RemoteNeighbour
 from understudy.format import names
+from understudy.remoting.command import Command, request, response
 from understudy.store.status import PutStatus
 from understudy.testkit.sim.clock import VirtualClock
 
@@ -218,3 +220,31 @@ def test_every_other_answer_is_final(code: int, status: PutStatus) -> None:
 )
 def test_what_a_pull_without_a_message_means(code: int, expected: tuple[str, bool]) -> None:
     assert read_result(code) == expected
+
+
+@pytest.mark.parametrize("code", [19, 20, 21])
+@pytest.mark.parametrize(
+    ("ext", "lacks"),
+    [
+        ({"minOffset": "0", "maxOffset": "7"}, True),  # it has not come so far yet
+        ({"minOffset": "0", "maxOffset": "8"}, True),  # it has a hole there, or a condition of its own
+        ({"minOffset": "0", "maxOffset": "0"}, True),  # it has nothing of the queue
+        ({"minOffset": "8", "maxOffset": "9"}, False),
+        ({}, True),
+        ({"minOffset": "x"}, True),
+    ],
+)
+async def test_only_a_queue_that_begins_later_shows_that_a_message_is_gone(
+    code: int, ext: dict[str, str], lacks: bool
+) -> None:
+    answer = response(request(11, {}), code, "nothing")
+    answer.ext = ext
+
+    async def invoke(*asked: object) -> Command:
+        return answer
+
+    node = SimpleNamespace(
+        identity=SimpleNamespace(name="own", broker_id=1), world=SimpleNamespace(clock=VirtualClock())
+    )
+    parts = cast(Any, SimpleNamespace(node=node, client=SimpleNamespace(invoke=invoke)))
+    assert await RemoteNeighbour(parts, "10.0.0.1:1").read("T", 0, 7) == Found(None, "no msg", False, lacks)

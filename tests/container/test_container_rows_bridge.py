@@ -17,8 +17,8 @@ from understudy.store.status import GetResult, GetStatus
 RECORD = encode_record("orders", 0, 0, 0, b"body", b"UNIQ_KEY\x01key\x02", born_ms=5)
 
 
-async def read_with(status: GetStatus, parts: list[memoryview]) -> Found:
-    store = SimpleNamespace(get=lambda *_: GetResult(status, 0, 0, 0, parts, 0, len(parts)))
+async def read_with(status: GetStatus, parts: list[memoryview], min_offset: int = 0) -> Found:
+    store = SimpleNamespace(get=lambda *_: GetResult(status, 0, min_offset, min_offset, parts, 0, len(parts)))
     nothing = cast(Any, None)
     neighbour = LocalNeighbour("g0", lambda: True, nothing, cast(Any, store), nothing, nothing, nothing, nothing)
     return await neighbour.read("orders", 0, 0)
@@ -26,8 +26,9 @@ async def read_with(status: GetStatus, parts: list[memoryview]) -> Found:
 
 @pytest.mark.covers("EB-04", "EB-05")
 @pytest.mark.parametrize("status", [status for status in GetStatus if status is not GetStatus.FOUND])
-async def test_a_read_that_finds_nothing_here_is_not_tried_again(status: GetStatus) -> None:
-    assert await read_with(status, []) == Found(None, "getMessageResult is null", False)
+async def test_a_read_that_finds_nothing_here_is_not_tried_again_but_where_more_may_come(status: GetStatus) -> None:
+    assert await read_with(status, [], 1) == Found(None, "getMessageResult is null", False)
+    assert await read_with(status, [], 0) == Found(None, "getMessageResult is null", False, lacks=True)
 
 
 @pytest.mark.covers("EB-10")
