@@ -23,8 +23,6 @@ from understudy.store.status import PutRejected, PutStatus
 
 log = get_logger("broker.redelivery")
 
-_OF_ONE = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
-"""Refusals of one message, whatever becomes of others."""
 AT_ONCE = 32
 """Messages that are appended before others have their turn: a millisecond; several queues may be at work."""
 
@@ -66,19 +64,17 @@ class OwnLog:
         replication.copies_changed.append(self._copies_changed)
 
     async def put(self, messages: Sequence[InnerMessage], may: Callable[[], bool] = lambda: True) -> list[PutStatus]:
-        """Append *messages* until nothing is taken, those behind that are refused as well; return when they are safe.
+        """Append *messages* until one is refused, those behind it are refused as well; return when they are safe.
 
-        One that is wrong itself, too large perhaps, holds up no other. None of them counts as put when :meth:`give_up`
-        ends the wait.
+        None of them counts as put when :meth:`give_up` ends the wait.
 
         Args:
             messages: in order.
             may: asked again whenever others had their turn meanwhile; when it says no, the rest is refused.
         """
         copies = self._replication.copies_in_reach()
-        statuses: list[PutStatus] = []
         refusal: PutStatus | None = None
-        end = end_to_copy = 0
+        end = end_to_copy = count = 0
         for number, message in enumerate(messages, 1):
             if not number % AT_ONCE:
                 await trio.lowlevel.checkpoint()
@@ -93,18 +89,15 @@ class OwnLog:
                 appended = append(self._store, message)
             except PutRejected as error:
                 log.warning("due message refused", topic=message.topic, why=error)
-                if error.status in _OF_ONE:
-                    statuses.append(error.status)
-                    continue
                 refusal = error.status
                 break
-            statuses.append(PutStatus.PUT_OK)
+            count += 1
             end = appended.physical_offset + appended.size_bytes
             if wants_copies:
                 end_to_copy = end
         if not await self.until_safe(end, end_to_copy):
             return [PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH] * len(messages)
-        return statuses + [refusal or PutStatus.PUT_OK] * (len(messages) - len(statuses))
+        return [PutStatus.PUT_OK] * count + [refusal or PutStatus.PUT_OK] * (len(messages) - count)
 
     async def until_safe(self, end: int, end_to_copy: int) -> bool:
         """Return when the log is as safe as its settings promise to senders, or nobody can say so any longer.

@@ -6,7 +6,6 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
-import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -27,8 +26,6 @@ class FakeLog:
         self.disk = trio.Event()
 
     def append(self, topic: str, *rest: object, **more: object) -> Appended:
-        if topic == "TooLarge":
-            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, "the body is too large")
         if self.end >= 10 * self.room:
             raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, "the disk is full")
         self.end += 10
@@ -86,18 +83,6 @@ async def test_what_the_log_refuses_and_all_behind_it_is_not_put() -> None:
     rig.store.room = 1
     await rig.put(message(), message(), message())
     assert rig.statuses == [PutStatus.PUT_OK, *[PutStatus.SERVICE_NOT_AVAILABLE] * 2]
-
-
-async def test_one_that_is_wrong_itself_holds_up_no_other() -> None:
-    rig = Rig(flush_disk_type="ASYNC_FLUSH")
-    rig.store.room = 2
-    await rig.put(message(), attrs.evolve(message(), topic="TooLarge"), message(), message())
-    assert rig.statuses == [
-        PutStatus.PUT_OK,
-        PutStatus.MESSAGE_ILLEGAL,
-        PutStatus.PUT_OK,
-        PutStatus.SERVICE_NOT_AVAILABLE,
-    ]
 
 
 async def test_a_slow_disk_is_waited_for_beyond_the_time_of_a_send(autojump_clock: MockClock) -> None:
