@@ -111,7 +111,10 @@ class Look:
             advice = ""
         elif half.checks >= rules.most_checks:
             why = f"{asked}, it is given up at the next look"
-            advice = "it will stand in TRANS_CHECK_MAX_TIME_TOPIC; resumeCheckHalfMessage has it checked again"
+            advice = (
+                "decide about it with --commit or --rollback; request 323 has it checked again from "
+                "TRANS_CHECK_MAX_TIME_TOPIC (no command has that)"
+            )
         elif not producers:
             why = f"no producer of {group} is connected, nobody can be asked ({asked})"
             advice = f"start a producer of {group}: any one of the group is asked within {interval_ms / 1000:g} s"

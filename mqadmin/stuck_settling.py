@@ -47,11 +47,13 @@ async def settle(context: Context, address: str, undo: Path) -> list[dict[str, A
     choices = [choice for choice in CHOICES if choice in context.values]
     if kind not in KINDS or len(choices) > 1:
         raise UsageError(f"--requeue or --drop, one of them, is for one kind: name it with -t {', '.join(KINDS)}")
+    check_group(context)
     (choice,) = choices
     text = context.values[choice]
     wanted = None if text == ALL else list(dict.fromkeys(f"{each.queue}:{each.offset}" for each in places_of(text)))
     places = None if wanted is None else ",".join(wanted)
-    answer = await cluster.stuck_work(context.session, address, kind=kind, places=places, each=True)
+    group = context.values.get("g")
+    answer = await cluster.stuck_work(context.session, address, kind=kind, group=group, places=places, each=True)
     if not answer["active"]:
         raise CommandFailedError(f"{address} does not look after them: {answer['activeReason']}")
     rows = {_place(row): row for row in answer["rows"] if wanted is not None or row["stuck"]}
@@ -81,6 +83,13 @@ async def settle(context: Context, address: str, undo: Path) -> list[dict[str, A
         _tell(context, file, entries, outcomes)
     context.output.line(f"{undo} has everything as it was.")
     return entries
+
+
+def check_group(context: Context) -> None:
+    """Raise :class:`UsageError` when a group is named for a kind that has none."""
+    kind = context.values.get("t")
+    if "g" in context.values and kind in ("timer", "delay"):
+        raise UsageError(f"-g is for half messages and pops: {kind} messages belong to no group")
 
 
 def _tell(

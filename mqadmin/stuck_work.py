@@ -9,6 +9,7 @@ from understudy.mqadmin import stuck_settling
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import UsageError, flag, value
 from understudy.mqadmin.stuck_actions import ALL, CHOICES, chosen_of, decide
+from understudy.mqadmin.stuck_settling import check_group
 from understudy.mqadmin.undo_file import UndoFile
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import BrokerError, ClientError
@@ -24,7 +25,7 @@ _KINDS = "half, pop, timer or delay"
     value("b", "brokerAddr", "host:port of one broker (default: those of every group that look after what is stored)"),
     value("c", "clusterName", "only brokers of this cluster"),
     value("t", "kind", f"only {_KINDS}"),
-    value("g", "group", "only half messages of this producer group"),
+    value("g", "group", "only half messages of this producer group, and what this consumer group popped"),
     flag("a", "all", "also what only waits for its time"),
     flag("e", "each", "with -t pop, timer or delay: a row for each message, or check point, that was due"),
     value(
@@ -47,14 +48,16 @@ async def stuck_work(context: Context) -> Any:
     if "yes" in context.values or "undo" in context.values:
         raise UsageError("--yes and --undo are for --commit, --rollback, --requeue and --drop")
     each = "e" in context.values
-    if each and context.values.get("t") not in stuck_settling.KINDS:
+    kind = context.values.get("t")
+    if each and kind not in stuck_settling.KINDS:
         raise UsageError("-e is for one kind: -t pop, timer or delay; of half messages each has its row anyway")
+    check_group(context)
     answers = []
     context.output.line(_ROW % ("#Broker", "#ID", "#Kind", "#Place", "#Count", "#Group", "#Waits", "#Why"))
     for address in await _brokers(context):
         try:
             answer = await cluster.stuck_work(
-                context.session, address, kind=context.values.get("t"), group=context.values.get("g"), each=each
+                context.session, address, kind=kind, group=context.values.get("g"), each=each
             )
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -74,6 +77,8 @@ async def stuck_work(context: Context) -> Any:
         _show(context, answer)
     if not any(answer["rows"] for answer in answers):
         context.output.line("Nothing is stuck." if "a" not in context.values else "Nothing waits.")
+    if "g" in context.values and kind is None:
+        context.output.line("Timer messages and delayed ones belong to no group: leave -g out to see them.")
     return answers
 
 

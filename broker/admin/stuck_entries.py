@@ -102,25 +102,30 @@ def source_of(parts: DeferredParts, kind: str) -> ReviveQueues | TimerSource | D
     return parts.timing.source if kind == TIMER else parts.levels
 
 
-def entries_of(parts: DeferredParts, look: Look, kind: str) -> Generator[None, None, list[StuckEntry]]:
+def entries_of(
+    parts: DeferredParts, look: Look, kind: str, group: str | None = None
+) -> Generator[None, None, list[StuckEntry]]:
     """Find what of *kind* was due before *look*, :data:`MOST_ENTRIES` at the most, in steps of bounded work.
 
     Args:
         parts: of the broker that is asked.
         look: makes the rows.
         kind: any but half messages.
+        group: only check points of this one; other kinds have none.
     """
     if kind == POP:
-        return _pops(parts, look)
+        return _pops(parts, look, group)
     found = yield from (_timer if kind == TIMER else _levels)(parts, look)
     return found[:MOST_ENTRIES]
 
 
-def _pops(parts: DeferredParts, look: Look) -> list[StuckEntry]:
+def _pops(parts: DeferredParts, look: Look, group: str | None) -> list[StuckEntry]:
     queues, found = parts.pops.queues, list[StuckEntry]()
     for queue in range(parts.pops.log.queues):
         for each in queues.open_points(queue):
             point = each.point
+            if group not in (None, point.group):
+                continue
             if point.revive_ms <= look.now_ms and len(found) < MOST_ENTRIES:
                 place = place_of(POP, queue, each.position)
                 row = look.single(POP, place, point.topic, point.group, point.revive_ms)

@@ -49,6 +49,22 @@ def half_rows(parts: HalfParts, look: Look, halves: Sequence[Half]) -> Generator
     return rows
 
 
+def pop_rows_of(parts: DeferredParts, look: Look, group: str) -> Generator[None, None, list[Waiting]]:
+    """Make the rows of what *group* popped and has not acknowledged, in steps: they count check points alone."""
+    pops, behind, rows = parts.pops, may_hold(parts.timing.timer, look.now_ms), list[Waiting]()
+    for queue in range(pops.log.queues):
+        due = [each.point.revive_ms for each in pops.queues.open_points(queue) if each.point.group == group]
+        if due:
+            rows.append(attrs.evolve(look.pop(queue, len(due), min(due), behind), group=group))
+        yield
+    acting = pops.acting
+    points = sum(row.point.group == group for row in acting.rows())
+    acks = sum(key_group == group for _, key_group, *_ in acting.acks)
+    if points or acks:
+        rows.append(attrs.evolve(look.acting_pops(points, acks, acting.due_ms(group)), group=group))
+    return rows
+
+
 def pop_rows(parts: DeferredParts, look: Look) -> Sequence[Waiting]:
     """Make the rows of what was popped."""
     pops, timer = parts.pops, parts.timing.timer

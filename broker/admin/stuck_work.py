@@ -9,7 +9,7 @@ import attrs
 
 from understudy.broker.admin.answers import long_json_answer
 from understudy.broker.admin.stuck_entries import DeferredParts, deferred_parts, entries_of
-from understudy.broker.admin.stuck_rows import HalfParts, half_rows, level_rows, pop_rows, timer_rows
+from understudy.broker.admin.stuck_rows import HalfParts, half_rows, level_rows, pop_rows, pop_rows_of, timer_rows
 from understudy.broker.identity import Identity
 from understudy.broker.session import RoleRules
 from understudy.broker.stuck_work import DELAY, HALF, KINDS, POP, TIMER, Look
@@ -74,32 +74,41 @@ class StuckWorkAdmin:
 
         ``places`` asks for the half messages at ``QUEUE:OFFSET,QUEUE:OFFSET`` only. ``more`` is not 0 when there are
         more half messages of those that were asked for: at least as many. ``each=true`` asks for the single messages,
-        or check points, of one kind that were due, or those at ``places`` of them.
+        or check points, of one kind that were due, or those at ``places`` of them. Timer messages and delayed ones
+        belong to no group.
         """
         parts, kind, group = self._parts, optional(command, "kind"), optional(command, "group")
         if kind is not None and kind not in KINDS:
             remark = f"kind must be one of {', '.join(KINDS)}, not {kind}"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+        if group is not None and kind in (TIMER, DELAY):
+            remark = f"{kind} messages belong to no group: ask without one"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
         places = optional(command, "places")
         if optional(command, "each") == "true" and kind not in (None, HALF):
-            return await self._each(command, kind, None if places is None else places_of(places))
+            return await self._each(command, kind, group, None if places is None else places_of(places))
         halves: list[Half] = []
         if places is not None:
-            halves = await parts.halves.transactions.undecided_at(places_of(places))
+            found = await parts.halves.transactions.undecided_at(places_of(places))
+            halves = [half for half in found if group in (None, half.group)]
         elif kind in (None, HALF):
             halves = await parts.halves.transactions.undecided(MOST_HALVES + 1, group)
         look = self._look()
         async with Pace(parts.world) as pace:
             rows = await pace.run(half_rows(parts.halves, look, halves[:MOST_HALVES]))
+            if group is not None and places is None and kind in (None, POP):
+                rows += await pace.run(pop_rows_of(parts.deferred, look, group))
         if group is None and places is None:
             rows += [*pop_rows(parts.deferred, look)] if kind in (None, POP) else []
             rows += [*timer_rows(parts.deferred, look)] if kind in (None, TIMER) else []
             rows += [*level_rows(parts.deferred, look)] if kind in (None, DELAY) else []
         return await self._said(command, [dict(each.to_json()) for each in rows], max(len(halves) - MOST_HALVES, 0))
 
-    async def _each(self, command: Command, kind: str, places: Sequence[tuple[int, int]] | None) -> Command:
+    async def _each(
+        self, command: Command, kind: str, group: str | None, places: Sequence[tuple[int, int]] | None
+    ) -> Command:
         async with Pace(self._parts.world) as pace:
-            found = await pace.run(entries_of(self._parts.deferred, self._look(), kind))
+            found = await pace.run(entries_of(self._parts.deferred, self._look(), kind, group))
         rows = [each.to_json() for each in found if places is None or (each.queue, each.offset) in places]
         return await self._said(command, rows, 0)
 

@@ -230,9 +230,10 @@ class ActingPops:
         )
         return heapq.nsmallest(limit, found, key=self._due_ms)
 
-    def due_ms(self) -> float:
-        """Return the wall time of the first check point."""
-        return min(map(self._due_ms, self.rows()), default=NEVER)
+    def due_ms(self, group: str | None = None) -> float:
+        """Return the wall time of the first check point, of *group* alone if it is named."""
+        rows = (row for row in self.rows() if group in (None, row.point.group))
+        return min(map(self._due_ms, rows), default=NEVER)
 
     def _due_ms(self, row: OpenPoint) -> int:
         return self._steps.due_ms(row.point.pop_ms, row.point.revive_ms)

@@ -82,7 +82,8 @@ async def stuck_work(
         session: connections to servers.
         address: ``host:port``.
         kind: ``half``, ``pop``, ``timer`` or ``delay``; all of them when ``None``.
-        group: only half messages of this producer group.
+        group: only half messages of this producer group, or what this consumer group popped; the other kinds have none,
+            and are refused when they are named with one.
         places: only half messages that stand there, ``QUEUE:OFFSET`` with commas between.
         each: the single messages of another *kind* that were due, or those of them at *places*.
     """

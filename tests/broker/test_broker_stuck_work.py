@@ -34,7 +34,7 @@ def half(age_ms: int, checks: int = 0, group: str = "PGROUP\x01pg\x02") -> Half:
         (ACTIVE, half(5_000), 0, f"{NOTHING_WRONG}its producer may decide until it is 6 s old", ""),
         (ACTIVE, half(7_000), 0, "no producer of pg is connected", "start a producer of pg"),
         (ACTIVE, half(7_000, 3), 2, "(asked 3 of 15 times, 2 connected)", "look into the logs of pg for u"),
-        (ACTIVE, half(7_000, 15), 2, "given up at the next look", "resumeCheckHalfMessage"),
+        (ACTIVE, half(7_000, 15), 2, "given up at the next look", "decide about it with --commit or --rollback"),
         (ACTIVE, half(7_000, group=""), 2, "it names no producer group", "given up"),
         (IDLE, half(7_000), 2, "does not look after it: slave 1 has a smaller id", "ask the broker"),
     ],

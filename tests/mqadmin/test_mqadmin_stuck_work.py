@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import trio
 from mqadmin_rig import shell
-from stuck_rig import start
+from stuck_rig import refuse_poison, start
 
 from understudy.mqadmin.command import CommandFailedError
 from understudy.mqadmin.options import UsageError
 from understudy.mqadmin.stuck_actions import Place, places_of
+from understudy.mqclient.admin.cluster import stuck_work
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.pop import PopRequest, pop
@@ -125,6 +126,49 @@ def test_half_messages_of_a_lost_producer_are_decided_by_hand(tmp_path: Path) ->
             assert kept[2]["properties"]["KEYS"] == "k"
             with pytest.raises(CommandFailedError, match="no half message waits there now"):
                 await shell(cluster, f"{decide} --yes --undo {undo}")
+
+    run_seed(scenario, 1)
+
+
+def test_a_group_has_its_half_messages_and_its_pops_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_poison(monkeypatch).add(b"x")
+
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            address = await start(cluster)
+            await some_of_each(cluster)
+            async with open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer:
+                for group, invisible_ms in (("others", 20_000), ("readers", 30_000)):
+                    await producer.send(Message("orders", b"x", {}))
+                    wanted = PopRequest(
+                        group, subscription("orders", "*", 1), "broker-a", invisible_ms=invisible_ms, hold_ms=0
+                    )
+                    assert await pop(producer.session, wanted)
+            # given check points of two groups that have come out of the timer, and what they popped cannot come back
+            await trio.sleep(90)
+            # then each group has its own
+            for group in ("readers", "others"):
+                (answer,) = json.loads(await shell(cluster, f"stuckWork -a -g {group}", as_json=True))
+                assert {(row["kind"], row["group"]) for row in answer["rows"]} == {("pop", group)}
+                (answer,) = json.loads(await shell(cluster, f"stuckWork -a -e -t pop -g {group}", as_json=True))
+                assert {(row["kind"], row["group"]) for row in answer["rows"]} == {("pop", group)}
+            (answer,) = json.loads(await shell(cluster, "stuckWork -a -g payers", as_json=True))
+            assert {(row["kind"], row["group"]) for row in answer["rows"]} == {("half", "payers")}
+            assert "belong to no group" in await shell(cluster, "stuckWork -a -g payers")
+            assert "belong to no group" not in await shell(cluster, "stuckWork -a")
+            # a decision meets nothing of another group
+            for refused in ("-t pop --drop all -g payers", "--commit 0:0 -g others", "--commit all -g others"):
+                with pytest.raises(CommandFailedError):
+                    await shell(cluster, f"stuckWork -b {address} {refused}")
+            said = await shell(cluster, f"stuckWork -b {address} -t pop --drop all -g readers")
+            assert "readers" in said and "others" not in said
+            # and kinds that have none say so
+            for kind in ("timer", "delay"):
+                with pytest.raises(UsageError, match=f"{kind} messages belong to no group"):
+                    await shell(cluster, f"stuckWork -t {kind} -g readers")
+                async with open_producer(cluster.client_world(), cluster.name_servers, "operators") as operator:
+                    with pytest.raises(BrokerError, match=f"{kind} messages belong to no group"):
+                        await stuck_work(operator.session, address, kind=kind, group="readers")
 
     run_seed(scenario, 1)
 
