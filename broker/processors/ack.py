@@ -169,7 +169,8 @@ class AckProcessor:
             raise CommandError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{before}, commit:{offset}, next:{following}, "
-                f"/{connection.address}",
+                f"/{connection.address}: only the newest pop of a queue in order can be acknowledged; send the handle "
+                "that came with it, before its time is over",
             )
         counts = following >= 0 and self._offsets.commit_unless_reset(group, topic, queue_id, following)
         if counts and not self._orders.blocks(topic, group, queue_id, None):

@@ -71,7 +71,8 @@ class EndTransactionProcessor:
     def end(self, connection: Connection, command: Command) -> Answer:
         """Carry the decision out; one that is none is not answered, as the reference does."""
         if self._identity.role.is_slave and not self._parts.rules().active:
-            return response(command, ResponseCode.SLAVE_NOT_AVAILABLE, UNSET_REMARK)
+            remark = f"{UNSET_REMARK}: this is a slave, which decides nothing now; send the decision to its master"
+            return response(command, ResponseCode.SLAVE_NOT_AVAILABLE, remark)
         decision = _decision_of(command)
         if decision is None:
             return None

@@ -93,13 +93,19 @@ class RecallProcessor:
         parts, config = self._parts, self._options.broker
         unavailable = "recall failed, broker service not available"
         if not config.recall_message_enable:
-            raise self._refused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+            remark = "recall failed, operation is forbidden: set recallMessageEnable=true at this broker to allow it"
+            raise self._refused(ResponseCode.NO_PERMISSION, remark)
         if self._identity.role.is_slave:
-            raise self._refused(ResponseCode.SLAVE_NOT_AVAILABLE, unavailable)
+            remark = f"{unavailable}: this is a slave; send it to the master of {self._identity.name}"
+            raise self._refused(ResponseCode.SLAVE_NOT_AVAILABLE, remark)
         if now_ms < config.start_accept_send_request_time_stamp or not (
             config.broker_permission & names.PERM_WRITE or config.allow_recall_when_broker_not_writeable
         ):
-            raise self._refused(ResponseCode.SERVICE_NOT_AVAILABLE, unavailable)
+            remark = (
+                f"{unavailable}: it takes no messages now; try again when it does, or set "
+                "allowRecallWhenBrokerNotWriteable=true"
+            )
+            raise self._refused(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         topic = optional(command, "topic") or ""
         if topic not in parts.topics.rows:
             raise self._refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
@@ -108,9 +114,14 @@ class RecallProcessor:
         except ValueError as error:
             raise self._refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
         if handle.broker_name != self._identity.name:
-            raise self._refused(ResponseCode.ILLEGAL_OPERATION, unavailable)
+            remark = f"{unavailable}: the handle is not of {self._identity.name}; send it to the broker that gave it"
+            raise self._refused(ResponseCode.ILLEGAL_OPERATION, remark)
         if not 0 < handle.time_ms - now_ms < parts.timer.door.max_delay_seconds * 1000:
-            raise self._refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+            remark = (
+                "recall failed, timestamp invalid: only what is due later, and within timerMaxDelaySec, can be "
+                "recalled; send the handle as it came, before its message is due"
+            )
+            raise self._refused(ResponseCode.ILLEGAL_OPERATION, remark)
         if was_handed_on(parts.store, parts.timer, topic, handle.unique_key):
             remark = "recall failed, the message was handed on to another broker while the master was away"
             raise self._refused(ResponseCode.ILLEGAL_OPERATION, remark)

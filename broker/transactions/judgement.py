@@ -48,6 +48,11 @@ class Refusal:
     remark: str
 
 
+NOT_FOUND = Refusal(
+    ResponseCode.SYSTEM_ERROR,
+    "Find prepared transaction message failed: no half message begins there in the log of this broker; decide at the "
+    "broker that took it, with the offsets of its answer to the send or of the last check",
+)
 OUTCOME_UNKNOWN = Refusal(
     ResponseCode.SYSTEM_ERROR,
     "it was decided before, or given up, and without an index (messageIndexEnable=false) or a unique key this broker "
@@ -65,7 +70,7 @@ def refusal(decision: Decision, half: Half | None, timeout_ms: int, now_ms: int)
         now_ms: wall time.
     """
     if half is None:
-        return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        return NOT_FOUND
     if not decision.checked and half.pairs.get(IMMUNITY_SECONDS):
         late_ms = now_ms - half.record.born_ms - half.immunity_ms(timeout_ms)
         if late_ms > 0:
@@ -75,7 +80,12 @@ def refusal(decision: Decision, half: Half | None, timeout_ms: int, now_ms: int)
                 "that",
             )
     if half.group is None or half.group != decision.group:
-        return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        remark = "The producer group wrong: only the group that sent the half message decides; send that one's name"
+        return Refusal(ResponseCode.SYSTEM_ERROR, remark)
     if half.offset != decision.offset:
-        return Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        remark = (
+            "The transaction state table offset wrong: send the queue offset that came with commitLogOffset, in the "
+            "answer to the send or in the check"
+        )
+        return Refusal(ResponseCode.SYSTEM_ERROR, remark)
     return None

@@ -22,7 +22,7 @@ from understudy.broker.topic_counters import TRANSACTION
 from understudy.broker.transactions.checks import HalfChecks
 from understudy.broker.transactions.evidence import is_left, taken_before, was_committed
 from understudy.broker.transactions.half import ESCAPED_FROM, UNIQUE, Half, to_half
-from understudy.broker.transactions.judgement import OUTCOME_UNKNOWN, Choice, Decision, Refusal, refusal
+from understudy.broker.transactions.judgement import NOT_FOUND, OUTCOME_UNKNOWN, Choice, Decision, Refusal, refusal
 from understudy.broker.transactions.ledger import Outcome
 from understudy.broker.transactions.log import HalfLog
 from understudy.broker.transactions.lost import LostHalves
@@ -205,10 +205,10 @@ class Transactions:
             half = half_at(self._store, decision.physical_offset, names.HALF_TOPIC)
         refused = refusal(decision, half, self._config.transaction_time_out, now_ms)
         if refused is not None or half is None:
-            return refused or Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+            return refused or NOT_FOUND
         queue = self._halves.queues.get(half.record.queue_id)
         if queue is None:
-            return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+            return NOT_FOUND
         if len(queue.batch.offsets) >= UNWRITTEN_MOST:
             return Refusal(ResponseCode.SYSTEM_BUSY, "no op message can be written; see the log of the broker")
         self._reader.catch_up(queue)

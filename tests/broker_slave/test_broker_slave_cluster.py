@@ -250,7 +250,10 @@ def test_a_plain_slave_refuses_what_only_a_master_may_do() -> None:
                 "offset": await pair.ask(pair.slave, RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"}),
             }
             assert {"send": 2, "pull": 2, "end": 11, "offset": 0} == {name: each.code for name, each in answers.items()}
-            assert "not set any response code" == answers["end"].remark
+            decides_nothing = (
+                "not set any response code: this is a slave, which decides nothing now; send the decision "
+            )
+            assert answers["end"].remark == f"{decides_nothing}to its master"
             # the slave's own log never takes a message of its own
             assert pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset
 
