@@ -143,13 +143,12 @@ def check(story: Story) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(4), 216])  # 216: an acknowledgement is taken, and its answer lost
-@pytest.mark.covers("R15", "PP-03")
+@pytest.mark.covers("PP-03")
 def test_power_losses_with_synchronous_flush(seed: int) -> None:
     check(run_seed(lambda source: crashes(source, {"flushDiskType": "SYNC_FLUSH"}, True), seed))
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.covers("R15")
 def test_kills(seed: int) -> None:
     check(run_seed(lambda source: crashes(source, {}, False), seed))
 

@@ -69,7 +69,6 @@ async def one_acknowledged_and_one_left(rig: Rig, asked: dict[str, str]) -> tupl
     return rows["pop revive"], rows["timer"]
 
 
-@pytest.mark.covers("R63")
 async def test_what_comes_home_late_waits_for_acknowledgements_that_a_timer_behind_holds(
     autojump_clock: MockClock,
 ) -> None:

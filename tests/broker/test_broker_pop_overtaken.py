@@ -47,7 +47,6 @@ async def change(client: RemotingClient, address: str, popped: Command, offset: 
     assert changed.code == 0, changed.remark
 
 
-@pytest.mark.covers("R15")
 @pytest.mark.parametrize(("later", "seed"), [("a pop too short for the memory", 2), ("a change", 1)])
 def test_what_waits_in_memory_comes_again_after_a_crash_whatever_of_its_queue_the_log_has(
     later: str, seed: int

@@ -41,7 +41,7 @@ from understudy.testkit.waiting import until
 
 
 @pytest.mark.parametrize("pause_seconds", [2, 11.5, 12.5])
-@pytest.mark.covers("CT-32", "CT-34", "R19", "R63")
+@pytest.mark.covers("CT-32", "CT-34", "R19")
 def test_what_was_popped_comes_again_at_a_master_that_lives(pause_seconds: float) -> None:
     """Whether the check points are in the timer or in the revive topic when the master dies."""
 
@@ -72,7 +72,6 @@ def test_what_was_popped_comes_again_at_a_master_that_lives(pause_seconds: float
     run(scenario)
 
 
-@pytest.mark.covers("R63")
 def test_what_is_due_after_the_return_comes_from_the_master_once() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:
@@ -102,7 +101,7 @@ async def everything_popped(ring: Ring, group: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("back_after_seconds", [1, 10.5, 25])
-@pytest.mark.covers("CT-31", "CT-32", "R53", "R63")
+@pytest.mark.covers("CT-31", "CT-32", "R53")
 def test_the_acting_slave_hands_out_and_takes_acknowledgements(back_after_seconds: float) -> None:
     """Whether the check points are due after the master's return, at the same time or long before."""
 
@@ -172,7 +171,7 @@ def test_a_change_of_the_invisible_time_at_the_acting_slave_counts_after_the_ret
     run(scenario)
 
 
-@pytest.mark.covers("PP-15", "R63")
+@pytest.mark.covers("PP-15")
 def test_what_was_popped_in_order_goes_on_at_the_acting_slave_and_back() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:

@@ -40,7 +40,6 @@ async def fill(ring: Ring) -> None:
             await trio.sleep(0.1)
 
 
-@pytest.mark.covers("R63")
 @pytest.mark.parametrize("acknowledged", [True, False])
 def test_what_waits_in_the_timer_of_a_slave_that_acts_comes_out_however_much_was_popped(
     acknowledged: bool, monkeypatch: pytest.MonkeyPatch

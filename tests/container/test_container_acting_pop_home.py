@@ -52,7 +52,7 @@ async def pop_all(ring: Ring, count: int) -> list[PoppedMessage]:
     return found
 
 
-@pytest.mark.covers("R53", "R63")
+@pytest.mark.covers("R53")
 @pytest.mark.parametrize("popped_before", [0, 4])
 def test_a_master_that_does_not_ask_gets_what_was_handed_out_for_it(
     popped_before: int, monkeypatch: pytest.MonkeyPatch

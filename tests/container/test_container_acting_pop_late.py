@@ -57,7 +57,6 @@ async def acknowledge(ring: Ring, popped: PoppedMessage) -> None:
             await trio.sleep(0.2)
 
 
-@pytest.mark.covers("R63")
 @pytest.mark.parametrize("acknowledged", [False, True])
 def test_a_master_that_has_worked_off_its_check_points_itself_does_not_take_them_home_late(
     acknowledged: bool, monkeypatch: pytest.MonkeyPatch

@@ -109,7 +109,7 @@ async def bodies_popped(ring: Ring, seconds: float) -> list[bytes]:
     return found
 
 
-@pytest.mark.covers("CT-32", "R63")
+@pytest.mark.covers("CT-32")
 def test_a_slave_without_the_check_point_hands_the_message_out_when_it_acts() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:
@@ -132,7 +132,6 @@ def test_a_slave_without_the_check_point_hands_the_message_out_when_it_acts() ->
     run(scenario)
 
 
-@pytest.mark.covers("R63")
 @pytest.mark.parametrize("pause_ms", [0, 200, 400])
 def test_a_master_that_lost_the_check_point_with_the_power_brings_the_message_again(pause_ms: int) -> None:
     async def scenario(source: random.Random) -> None:

@@ -43,7 +43,7 @@ def test_half_messages_are_decided_once_through_a_failover() -> None:
     assert counts["half repeated"] == 0
 
 
-@pytest.mark.covers("R63", "CT-31")
+@pytest.mark.covers("CT-31")
 def test_what_is_popped_comes_until_it_is_acknowledged_through_a_failover() -> None:
     result = play(3, "kill", quiet_seconds=3.0, wanted=Wanted(pops=True))
     assert result.verdict.ok, result.verdict.violations
