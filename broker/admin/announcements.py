@@ -18,6 +18,7 @@ from understudy.broker.member_view import MASTER_ID
 from understudy.broker.presence import Presence
 from understudy.broker.replication import Replication
 from understudy.broker.services import STORED, BrokerServices
+from understudy.broker.session import STOP_SECONDS
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
@@ -125,7 +126,8 @@ class Announcements:
         """Tell where this master's log is, or learn it from a master that comes online (906).
 
         A slave of ours that will act from now on says so in the field :data:`SUCCESSOR`. It is answered when nothing
-        more is delivered here.
+        more is delivered here. So is a master, which then reads how far this slave has come: a put that ended after
+        that would be nobody's progress. It is answered after :data:`STOP_SECONDS` in any case.
         """
         parts = self._parts
         successor = optional_int(command, SUCCESSOR)
@@ -143,6 +145,11 @@ class Announcements:
                 raise _not_believed(parts.identity, "a master that says it comes back is not believed", why)
             parts.replication.learn_flush_offset(optional_int(command, "masterFlushOffset") or 0)
             parts.replication.announced(claim.address, ha_address)
+            if parts.identity.role.is_slave:
+                with parts.world.clock.move_on_after(STOP_SECONDS) as bound:
+                    await self._standing_back.stop_putting()
+                if bound.cancelled_caught:
+                    log.warning("a master that comes back is answered beside a put", broker=parts.identity.name)
             return response(command, ext={})
         if parts.identity.role.is_slave:
             return response(command, ext={})
@@ -177,9 +184,13 @@ class StandingBack:
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
         await self._check(successor, address)
         parts.replication.stand_back(successor)
+        await self.stop_putting()
+
+    async def stop_putting(self) -> None:
+        """Have nothing delivered any more, nor under way, once this returns; somebody else is known to come."""
         async with trio.open_nursery() as nursery:  # each may have a put under way, which has a moment to end
             for each in STORED:
-                nursery.start_soon(parts.services.stop, each.value)
+                nursery.start_soon(self._parts.services.stop, each.value)
 
     async def _check(self, broker_id: int, address: str | None) -> None:
         """Refuse to stand back for a slave that is not there, or for longer than may be."""

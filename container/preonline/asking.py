@@ -14,7 +14,13 @@ class RefusedError(Exception):
     """Another broker did not do what it was asked for."""
 
 
-async def ask(broker: Broker, member: Member, code: RequestCode, ext: dict[str, str] | None = None) -> Command:
+async def ask(
+    broker: Broker,
+    member: Member,
+    code: RequestCode,
+    ext: dict[str, str] | None = None,
+    timeout_ms: int = QUESTION_TIMEOUT_MS,
+) -> Command:
     """Return the answer of *member*. Raises ``RemotingError``, :class:`RefusedError`.
 
     Whoever comes back after the fault of another host may still have connections to it that are dead without a sign.
@@ -24,8 +30,9 @@ async def ask(broker: Broker, member: Member, code: RequestCode, ext: dict[str, 
         member: of its group, who is asked.
         code: of the request.
         ext: fields of its header.
+        timeout_ms: longest wait in milliseconds.
     """
-    answer = await broker.client.invoke_repeatable(member.address, request(code, ext), QUESTION_TIMEOUT_MS)
+    answer = await broker.client.invoke_repeatable(member.address, request(code, ext), timeout_ms)
     if answer.code != ResponseCode.SUCCESS:
         raise RefusedError(f"{member.address} answered {code.name} with {answer.code}: {answer.remark}")
     return answer

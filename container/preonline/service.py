@@ -15,7 +15,7 @@ from understudy.broker.broker import Broker
 from understudy.broker.merge import Row, up_to_date, within
 from understudy.broker.replicated.table import Merged, ProgressTable
 from understudy.container.preonline import handshake
-from understudy.container.preonline.asking import RefusedError, ask
+from understudy.container.preonline.asking import QUESTION_TIMEOUT_MS, RefusedError, ask
 from understudy.container.preonline.common_log import end_of_log, is_active
 from understudy.container.preonline.completion import complete_log
 from understudy.container.preonline.handshake import (
@@ -43,6 +43,8 @@ log = get_logger("container.preonline")
 
 COPY_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
+ANNOUNCE_TIMEOUT_MS = 8_000
+"""How long a slave may take to believe that this broker comes, by two questions, and to end what it puts elsewhere."""
 LOOK_SECONDS = 2.0
 """How long a slave takes a log from another one before it looks again whether there is a master to copy."""
 LEARN_ROUNDS = 10
@@ -201,7 +203,7 @@ class PreOnline:
             await self._clock.sleep(REMIND_SECONDS)
             for member in self.state.told:
                 try:
-                    await self._announce(member)
+                    await self._announce(member, QUESTION_TIMEOUT_MS)
                 except (RemotingError, RefusedError, ValueError, OSError) as error:
                     log.debug("not reminded", member=member, why=error)
 
@@ -249,7 +251,7 @@ class PreOnline:
         before = self._taken.get(member)
         self._taken[member] = taken if before is None else before.again(taken)
 
-    async def _announce(self, member: Member) -> Event:
+    async def _announce(self, member: Member, timeout_ms: int = ANNOUNCE_TIMEOUT_MS) -> Event:
         identity = self._broker.identity
         if not identity.role.is_slave:
             ext = {
@@ -259,7 +261,7 @@ class PreOnline:
             }
         else:
             ext = {SUCCESSOR: str(identity.broker_id), SUCCESSOR_ADDRESS: identity.address}
-        await ask(self._broker, member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
+        await ask(self._broker, member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext, timeout_ms)
         return Done()
 
     async def _await_copy(self, member: Member, finished: tuple[Member, ...]) -> Event:

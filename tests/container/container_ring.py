@@ -48,8 +48,10 @@ class Ring:
         assert broker is not None, f"{group} {broker_id} does not run"
         return broker
 
-    async def ask(self, broker: Broker, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
-        return await self.client.invoke(broker.identity.address, request(code, ext, body), 5_000)
+    async def ask(
+        self, broker: Broker, code: int, ext: dict[str, str] | None = None, body: bytes = b"", timeout_ms: int = 5_000
+    ) -> Command:
+        return await self.client.invoke(broker.identity.address, request(code, ext, body), timeout_ms)
 
     async def info(self, broker: Broker) -> dict[str, str]:
         table = loads((await self.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
