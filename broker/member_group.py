@@ -140,6 +140,11 @@ class MemberGroup:
         """Take what a former life has left."""
         self.state = attrs.evolve(self.state, memory=memory)
 
+    def remember(self, memory: GroupMemory) -> None:
+        """Take what is remembered from now on, and have it written."""
+        self.recall(memory)
+        self._remember()
+
     def begin_anew(self) -> None:
         """Forget the view, and what is under way to make one: it shows the group as it was for another role, or before
         this broker came back."""

@@ -66,7 +66,7 @@ class RoleRules(Redelivery, Protocol):
         ...
 
     def finish_pre_online(self) -> bool:
-        """End a give-back under way now, without what is missing; return whether one was."""
+        """End a give-back under way now, without what is missing, or wait no longer for that; return whether it was."""
         ...
 
     def services(self) -> Mapping[Service, Run]:

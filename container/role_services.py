@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 
 from understudy.broker.absence import STARTED
@@ -168,10 +169,16 @@ class RoleServices:
         return found
 
     def finish_pre_online(self) -> bool:
-        """End pre-online now, without what is missing; return whether it was under way."""
-        if self._returning is None:
+        """End pre-online now, without what is missing, or forget who was left out; return whether there was one."""
+        if self._returning is not None:
+            self._returning.finish()
+        elif self._late is not None:
+            log.warning("left-out slaves are forgotten", broker=self._broker.identity.name, slaves=self._late.missing)
+            self._broker.member_group.remember(attrs.evolve(self._broker.member_group.memory, left_out=()))
+            self._late = None
+            self._look()
+        else:
             return False
-        self._returning.finish()
         return True
 
     async def give_back(self) -> Mapping[str, Any] | None:
@@ -257,7 +264,7 @@ class RoleServices:
         return self._broker.presence.state.watched
 
     async def _go_online(self) -> None:
-        from understudy.container.preonline.late import LateTakeOver
+        from understudy.container.preonline.late import LateTakeOver, go_on_without
         from understudy.container.preonline.service import PreOnline
 
         self._late = None
@@ -280,8 +287,9 @@ class RoleServices:
             nursery.cancel_scope.cancel()
         if returning.state.finished or returning.state.outdated:  # whoever did not answer is not asked for ever
             self._broker.slave_sync.current = True
+        go_on_without(self._broker, returning.state.given_up)
         if returning.state.given_up:
-            self._late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
+            self._late = LateTakeOver(self._broker, report, self._report_again)
         if self._broker.member_group.members is not None:
             # By what it showed before, a slave would act beside its master, and a master find itself dropped.
             self._broker.member_group.begin_anew()

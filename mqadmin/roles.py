@@ -82,13 +82,14 @@ async def pre_online_report(context: Context) -> Any:
 
 @command(
     "finishPreOnline",
-    "Let a master that waits for its slaves go online now; what only they know is taken over when they answer.",
+    "Let a master that waits for its slaves go online now; what only they know is taken over when they answer. "
+    "Once it is online, have it forget slaves that will never answer.",
     needed("b", "brokerAddr", "host:port of the master"),
 )
 async def finish_pre_online(context: Context) -> Any:
     address = context.values["b"]
     await cluster.finish_pre_online(context.session, address)
-    context.output.line(f"The broker at {address} goes online now; see its log and `preOnlineReport`.")
+    context.output.line(f"The broker at {address} waits no longer; see its log and `preOnlineReport`.")
     return {"broker": address, "finished": True}
 
 

@@ -115,10 +115,11 @@ class PreOnlineAdmin:
         self._kinds = kinds
 
     def finish(self, connection: Connection, command: Command) -> Command:
-        """Bring a broker online that waits in pre-online, without what is missing (952)."""
+        """Bring a broker online that waits in pre-online, without what is missing, or let it forget that (952)."""
         if not self._rules().finish_pre_online():
             raise CommandError(
-                ResponseCode.QUERY_NOT_FOUND, "this broker is not in pre-online: there is nothing to end"
+                ResponseCode.QUERY_NOT_FOUND,
+                "this broker is not in pre-online, and waits for no slave: there is nothing to end",
             )
         return response(command)
 

@@ -13,7 +13,8 @@ Who is alive is what **all** name servers show together, and whom this broker re
 server that has just booted shows nobody, and is no proof of being alone: a remembered slave that no name server shows
 is asked at the address it had. It has one timeout to answer there, which is how long it may take to be shown again. A
 slave that is shown is asked for longer: it knows what was consumed meanwhile. When that time is over the master goes on
-without it. A slave that took long to find its master asks once more, too: that one may have been dropped meanwhile.
+without it, and so it does at each later return until that slave has answered. A slave that took long to find its master
+asks once more, too: that one may have been dropped meanwhile.
 
 A state says what to do next; the shell does it and reports how it went. Whatever fails in the middle, the group is
 asked anew after a pause: a slave that died is dropped by the name servers, one that came is found, and taking over
@@ -28,6 +29,7 @@ or cannot be understood delays the master once, not for ever.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from enum import Enum
 
 import attrs
@@ -70,6 +72,7 @@ class State:
     Attributes:
         own_id, own_address: this broker.
         former: the members that this broker remembers, without itself.
+        left_out: those without which it went on before. Nobody waits for one that no name server shows.
         lone: it is known that there were no others.
         patience: for how many seconds a slave that name servers show is asked without any success.
         patient_until: monotonic seconds after which a slave that name servers show is left out when it fails.
@@ -92,6 +95,7 @@ class State:
     own_id: int
     own_address: str
     former: tuple[Member, ...] = ()
+    left_out: tuple[Member, ...] = ()
     lone: bool = False
     patience: float = math.inf
     patient_until: float = math.inf
@@ -174,6 +178,7 @@ def begin(
     now: float,
     patience_seconds: float,
     timeout_seconds: float,
+    left_out: tuple[Member, ...] = (),
     dropped: bool = False,
     outdated: bool = False,
 ) -> State:
@@ -190,6 +195,7 @@ def begin(
         now: monotonic seconds.
         patience_seconds: how long a slave is asked that does not do its part.
         timeout_seconds: how long a living member may take to be shown by a name server that did not know it.
+        left_out: the slaves without which it went on before, and that have not answered since.
         dropped: every name server had dropped this broker, though it was there.
         outdated: this slave would act, and has copied nothing since it came back.
     """
@@ -199,6 +205,7 @@ def begin(
         own.broker_id,
         own.address,
         former=others,
+        left_out=left_out if own.broker_id == MASTER_ID else (),
         lone=lone,
         outdated=outdated,
         patience=longest,
@@ -272,14 +279,19 @@ def _slaves(state: State) -> State:
     new = [each for each in (*state.shown, *missing) if each not in asked]
     if not new:
         # Whoever was dropped meanwhile is not waited for, but may come back: what only it knows is taken over then.
-        known = {each.broker_id for each in asked}
-        dropped = tuple(sorted(each for each in {*state.former, *state.failed} if each.broker_id not in known))
+        dropped = _unasked(state, (*state.left_out, *state.former, *sorted(state.failed)))
         return attrs.evolve(state, phase=Phase.ONLINE, target=None, given_up=(*state.given_up, *dropped))
     new.sort(key=lambda each: (each in state.shown and each not in state.failed, each))
     state = attrs.evolve(state, waiting=tuple(new), target=None)
     if state.reachable and len(state.reachable) < len(new):
         return attrs.evolve(state, phase=Phase.LEARN)
     return _next_slave(state)
+
+
+def _unasked(state: State, members: Iterable[Member]) -> tuple[Member, ...]:
+    """Return those of *members* that were neither asked nor given up, one of each id: the last one."""
+    done = {each.broker_id for each in (*state.finished, *state.given_up)}
+    return tuple(sorted({each.broker_id: each for each in members if each.broker_id not in done}.values()))
 
 
 def _next_slave(state: State) -> State:
@@ -299,7 +311,8 @@ def _failed(state: State, why: str, now: float) -> State:
     if state.phase is Phase.AWAIT_FOLLOWING or out_of_patience:
         return _followed(attrs.evolve(state, trouble=why), now)
     if state.phase is Phase.ASK_MEMBERS and state.lone:
-        return attrs.evolve(state, phase=Phase.ONLINE, trouble=why)
+        left = (*state.given_up, *_unasked(state, state.left_out))
+        return attrs.evolve(state, phase=Phase.ONLINE, given_up=left, trouble=why)
     target = state.target
     if target is not None and state.phase is not Phase.ASK_MASTER:
         shown = target in state.shown
@@ -315,9 +328,8 @@ def _failed(state: State, why: str, now: float) -> State:
 
 def _finish(state: State) -> State:
     """Go online without every slave that was not asked to the end."""
-    done = {*state.finished, *state.given_up}
-    known = {each.broker_id: each for each in (*state.former, *state.shown, *state.waiting)}
-    left = tuple(sorted(each for each in known.values() if each not in done)) if state.own_id == MASTER_ID else ()
+    known = (*state.left_out, *state.former, *state.shown, *state.waiting)
+    left = _unasked(state, known) if state.own_id == MASTER_ID else ()
     names = ", ".join(map(str, left))
     trouble = "finished by an operator" + (f"; {names} left out" if left else "")
     if state.trouble:

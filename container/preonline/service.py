@@ -81,6 +81,7 @@ class PreOnline:
         self.state = handshake.begin(
             Member(identity.broker_id, identity.address),
             tuple(Member(*each) for each in (memory.members or {}).items()),
+            left_out=tuple(Member(each.broker_id, each.address) for each in memory.left_out),
             lone=memory.lone(identity.broker_id, broker.options.store.total_replicas),
             now=self._clock.monotonic(),
             dropped=cause == DROPPED,

@@ -14,8 +14,9 @@ import attrs
 from scenario_copying import RETURN_SECONDS, Copies
 from scenario_members import Broker, NameServer
 
-from understudy.broker import absence, member_events, member_view, registering
+from understudy.broker import absence, group_memory, member_events, member_view, registering
 from understudy.broker.announcement import Patience
+from understudy.broker.group_memory import GroupMemory
 from understudy.broker.member_events import Following, Notice
 from understudy.broker.member_view import Own
 from understudy.broker.registering import TellResult
@@ -47,7 +48,7 @@ class Group(Copies):
         broker.view, broker.awaits_since = member_view.State(own, memory=broker.memory), None
         broker.registration = registering.State()
         broker.presence = absence.State(broker.broker_id, broker.address, self._moment())
-        broker.said, broker.locks, broker.late, broker.follows, broker.connected = {}, {}, (), None, None
+        broker.said, broker.locks, broker.follows, broker.connected = {}, {}, None, None
         broker.heard, broker.left, broker.silence, broker.patience = {}, {}, silence.State(), Patience()
         self._presence(broker, absence.Began(broker.broker_id, broker.broker_id > 0, broker.acting_enabled))
         self._live(broker)
@@ -245,6 +246,7 @@ class Group(Copies):
             broker.returning = handshake.begin(
                 Member(broker.broker_id, broker.address),
                 former,
+                left_out=tuple(Member(each.broker_id, each.address) for each in broker.memory.left_out),
                 lone=broker.memory.lone(broker.broker_id, total_replicas=self.total_replicas),
                 now=self.now,
                 dropped=broker.presence.cause == absence.DROPPED,
@@ -276,7 +278,9 @@ class Group(Copies):
     def _online(self, broker: Broker, state: handshake.State) -> None:
         left = f" without {', '.join(map(str, state.given_up))}" if state.given_up else ""
         self.say(broker, f"online{left}")
-        broker.late, broker.returning, broker.log_open = state.given_up, None, False
+        broker.returning, broker.log_open = None, False
+        left_out = {each.broker_id: each.address for each in state.given_up}
+        self._remember(broker, group_memory.without(broker.view.memory, left_out, {}))
         self._presence(broker, absence.Online(heard=broker.answered))
 
     def _await_copy(self, broker: Broker, slave: Broker) -> handshake.Event | None:
@@ -331,11 +335,15 @@ class Group(Copies):
             self.say(broker, f"takes over {other.commit_offset} from {other.name}")
 
     def _take_over_late(self, broker: Broker) -> None:
-        for member in broker.late if not broker.presence.isolated else ():
-            other = self._reachable(broker, member.address)
+        for left in broker.memory.left_out if not broker.presence.isolated else ():
+            other = self._reachable(broker, left.address)
             if other is not None:
-                broker.late = tuple(each for each in broker.late if each != member)
+                self._remember(broker, group_memory.answered(broker.view.memory, left.broker_id, {}))
                 self._take_over(broker, other)
+
+    def _remember(self, broker: Broker, memory: GroupMemory) -> None:
+        broker.view = attrs.evolve(broker.view, memory=memory)
+        broker.memory = memory
 
     # --- what runs -------------------------------------------------------------------------------------------------
 

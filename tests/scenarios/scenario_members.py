@@ -11,7 +11,6 @@ from understudy.broker.announcement import Patience
 from understudy.broker.group_memory import GroupMemory
 from understudy.container import silence
 from understudy.container.preonline import handshake
-from understudy.container.preonline.handshake import Member
 
 UNWATCHED_SECONDS = 110
 """How much longer name servers wait for a broker that sends no heartbeats."""
@@ -51,7 +50,6 @@ class Broker:
     returning: handshake.State | None = None
     answered: bool = False
     awaits_since: float | None = None
-    late: tuple[Member, ...] = ()
     announced_at: float = -math.inf
     successor: int | None = None
     follows: str | None = None
