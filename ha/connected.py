@@ -21,6 +21,7 @@ class ConnectedSlave:
         began_at: the first byte of the log that was given to it; -1 before.
         next_offset: up to here (bytes) everything was sent.
         given_until: up to here it was sent, or is being sent at this moment.
+        closing: it was told to end; it does so in a moment.
     """
 
     def __init__(
@@ -28,7 +29,8 @@ class ConnectedSlave:
     ) -> None:
         self.host = peer[0]
         self.seat = seat
-        self.close = close
+        self._close = close
+        self.closing = False
         self.address = "{}:{}".format(*peer)
         self.flow = flow
         self.conversation = conversation
@@ -37,6 +39,11 @@ class ConnectedSlave:
         self.started = trio.Event()
         self.heard_at = -math.inf
         self.unconfirmed = Unconfirmed()
+
+    def close(self) -> None:
+        """End it."""
+        self.closing = True
+        self._close()
 
     @property
     def voice(self) -> Voice:

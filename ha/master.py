@@ -109,7 +109,7 @@ class HaMaster:
         return len(self._slaves)
 
     def status(self) -> list[SlaveStatus]:
-        """Return the connected slaves in the order they came."""
+        """Return the connected slaves in the order they came, without those whose connection is being closed."""
         end = self._store.max_physical_offset
         return [
             SlaveStatus(
@@ -120,6 +120,7 @@ class HaMaster:
                 slave.replica.known and self._in_sync(slave, end),
             )
             for slave in self._slaves.values()
+            if not slave.closing
         ]
 
     def _in_sync(self, slave: ConnectedSlave, end: int) -> bool:

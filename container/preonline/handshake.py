@@ -82,6 +82,7 @@ class State:
         waiting: slaves that come after *target*.
         shown: the members that a name server showed in this round.
         finished: slaves whose knowledge was taken over in this round.
+        copying: those of them, and the target, that began to copy the log.
         given_up: slaves that are left out, for the rest of this return.
         failed: slaves that failed in some round.
         ever_shown: ids that name servers showed in some round; one that is gone since was dropped; nobody waits for it.
@@ -105,6 +106,7 @@ class State:
     waiting: tuple[Member, ...] = ()
     shown: tuple[Member, ...] = ()
     finished: tuple[Member, ...] = ()
+    copying: tuple[Member, ...] = ()
     given_up: tuple[Member, ...] = ()
     failed: frozenset[Member] = frozenset()
     ever_shown: frozenset[int] = frozenset()
@@ -118,6 +120,11 @@ class State:
     def reachable(self) -> tuple[Member, ...]:
         """Who of :attr:`waiting` is shown, and has not failed."""
         return tuple(each for each in self.waiting if each in self.shown and each not in self.failed)
+
+    @property
+    def known(self) -> tuple[Member, ...]:
+        """Every other member of the group that is known of; one may stand there more than once."""
+        return (*self.former, *self.left_out, *self.shown, *self.finished, *self.given_up)
 
     @property
     def told(self) -> tuple[Member, ...]:
@@ -219,7 +226,7 @@ def step(state: State, event: Event, now: float) -> State:
     if isinstance(event, Finish):
         return _finish(state)
     if state.phase is Phase.PAUSE:
-        return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=(), shown=(), finished=())
+        return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=(), shown=(), finished=(), copying=())
     if isinstance(event, Behind):  # for as long as it is shown, and no master is; then this one must do
         state = attrs.evolve(state, patient_until=max(state.patient_until, now + state.patience))
         return attrs.evolve(state, phase=Phase.PAUSE, tries=state.tries + 1, trouble=event.why)
@@ -238,7 +245,8 @@ def step(state: State, event: Event, now: float) -> State:
     if state.phase is Phase.ANNOUNCE:
         return attrs.evolve(state, phase=Phase.AWAIT_COPY if state.own_id == MASTER_ID else Phase.TAKE_OVER)
     if state.phase is Phase.AWAIT_COPY:
-        return attrs.evolve(state, phase=Phase.TAKE_OVER)
+        assert state.target is not None
+        return attrs.evolve(state, phase=Phase.TAKE_OVER, copying=(*state.copying, state.target))
     if state.phase is Phase.TAKE_OVER:
         assert state.target is not None
         return _next_slave(attrs.evolve(state, finished=(*state.finished, state.target)))
@@ -311,8 +319,8 @@ def _failed(state: State, why: str, now: float) -> State:
     if state.phase is Phase.AWAIT_FOLLOWING or out_of_patience:
         return _followed(attrs.evolve(state, trouble=why), now)
     if state.phase is Phase.ASK_MEMBERS and state.lone:
-        left = (*state.given_up, *_unasked(state, state.left_out))
-        return attrs.evolve(state, phase=Phase.ONLINE, given_up=left, trouble=why)
+        given_up = (*state.given_up, *_unasked(state, state.left_out))
+        return attrs.evolve(state, phase=Phase.ONLINE, given_up=given_up, trouble=why)
     target = state.target
     if target is not None and state.phase is not Phase.ASK_MASTER:
         shown = target in state.shown

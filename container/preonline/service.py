@@ -18,6 +18,7 @@ from understudy.container.preonline import handshake
 from understudy.container.preonline.asking import QUESTION_TIMEOUT_MS, RefusedError, ask
 from understudy.container.preonline.common_log import end_of_log, is_active
 from understudy.container.preonline.completion import complete_log
+from understudy.container.preonline.copying import not_copying
 from understudy.container.preonline.handshake import (
     Behind,
     Done,
@@ -34,6 +35,7 @@ from understudy.container.preonline.holes import fill_holes, share_of
 from understudy.container.preonline.report import Report, TakenOver
 from understudy.container.preonline.tables import bring_back, compare, former, handed_out, keep
 from understudy.ha.following import HaState
+from understudy.ha.master import HaMaster
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
@@ -151,7 +153,7 @@ class PreOnline:
             if state.phase is Phase.ANNOUNCE:
                 return await self._announce(state.target)
             if state.phase is Phase.AWAIT_COPY:
-                return await self._await_copy(state.target, state.finished)
+                return await self._await_copy(state.target)
             if state.phase is Phase.TAKE_OVER:
                 return await self._take_over(state.target)
             if state.phase is Phase.ASK_MASTER:
@@ -265,7 +267,7 @@ class PreOnline:
         await ask(self._broker, member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext, timeout_ms)
         return Done()
 
-    async def _await_copy(self, member: Member, finished: tuple[Member, ...]) -> Event:
+    async def _await_copy(self, member: Member) -> Event:
         master = self._broker.replication.master
         if master is None:
             return Done()
@@ -276,11 +278,17 @@ class PreOnline:
                 f"it cannot copy, and it cannot give them ({why}). Move the slave's store away and start it again, or "
                 "make it the master"
             )
-        # Counted, not matched: a connection comes from whatever address a host sends from, and does not say of whom.
-        wanted = len(finished) + 1
+        if await self._copied(master, (*self.state.copying, member), member):
+            return Done()
+        return Failed(f"slave {member.broker_id} at {member.address} did not begin to copy within {COPY_SECONDS:g} s")
+
+    async def _copied(self, master: HaMaster, wanted: Sequence[Member], member: Member | None = None) -> bool:
+        """Wait until *member*, or all of *wanted*, copy the log of *master*; return whether that is so in time."""
 
         def copies() -> bool:
-            return sum(each.acknowledged >= 0 for each in master.status()) >= wanted
+            connected = [each.address for each in master.status() if each.acknowledged >= 0]
+            missing = not_copying(wanted, connected, self.state.known)
+            return not missing if member is None else member not in missing
 
         changed = Signal()
         master.acknowledged.append(changed.set)
@@ -290,11 +298,11 @@ class PreOnline:
                 while not copies():
                     with self._clock.move_on_after(1):
                         await changed.wait()
-                return Done()
+                return True
         finally:
             master.acknowledged.remove(changed.set)
             master.membership_changed.remove(changed.set)
-        return Failed(f"slave {member.broker_id} at {member.address} did not begin to copy within {COPY_SECONDS:g} s")
+        return False
 
     async def _ahead_bytes(self, member: Member) -> int:
         return max(await end_of_log(self._broker, member) - self._broker.store.max_physical_offset, 0)
@@ -305,6 +313,8 @@ class PreOnline:
             return Failed(f"the tables of the group are not copied from {member.address} yet")
         until = share_of(broker, self.state.patient_until, 1 + len(self.state.waiting))
         await fill_holes(broker, member, until, self._looked)
+        if broker.replication.master is not None:  # where a hole was filled, slaves had to connect anew
+            await self._copied(broker.replication.master, self.state.copying)
         # What a slave has less of the log than another one, it may still get from the master.
         ahead = await self._ahead_bytes(member) if is_master else 0
         merged = await compare(broker, member)

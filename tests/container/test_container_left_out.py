@@ -104,6 +104,39 @@ def test_a_master_that_is_dropped_again_takes_over_in_pre_online_what_is_still_m
     run(scenario)
 
 
+def test_a_slave_that_will_never_answer_is_remembered_until_an_operator_ends_that() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            await ring.commit(master, 10)
+            await trio.sleep(2.1)
+            first_slave_alone(ring)
+            await left_out(ring, master, slave)
+            await ring.cluster.kill("c2")
+            # given a master that went on without a slave, and has started once more since
+            await ring.cluster.kill("c1")
+            await ring.cluster.restart("c1")
+            master = ring.broker("g0", 0)
+            await until(lambda: not master.registration.isolated, 40)
+            roster = loads((await ring.ask(master, RequestCode.GET_BROKER_ROSTER)).body)
+            assert any("online without slave 1" in warning for warning in roster["warnings"])
+            # when an operator knows that it is gone for good
+            assert (await ring.ask(master, RequestCode.FINISH_PRE_ONLINE)).code == 0
+            # then nobody asks for it any more, in this life or the next one
+            await until(lambda: "late take-over" not in master.services.running(), 1)
+            assert loads((await ring.ask(master, RequestCode.GET_BROKER_ROSTER)).body)["warnings"] == []
+            assert (await ring.ask(master, RequestCode.FINISH_PRE_ONLINE)).code == 22
+            await trio.sleep(70)  # it is forgotten as a member
+            assert master.member_group.memory.left_out == ()
+            await ring.cluster.kill("c1")
+            await ring.cluster.restart("c1")
+            master = ring.broker("g0", 0)
+            await until(lambda: not master.registration.isolated, 40)
+            assert "late take-over" not in master.services.running()
+
+    run(scenario)
+
+
 def test_only_places_that_stand_where_they_stood_move() -> None:
     before = stamped({"t@g": {0: 5, 1: 5, 2: 5, 3: 5}})
     own = stamped({"t@g": {0: 5, 1: 6, 2: 3}, "t@new": {0: 2}})

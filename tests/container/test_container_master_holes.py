@@ -127,8 +127,13 @@ def test_a_master_with_holes_gets_every_message_back_from_its_slave(seed: int) -
             # when it comes back
             await pair.cluster.restart("c1")
             assert pair.master.store.hole is not None
+            await until(lambda: not pair.master.registration.isolated, 30, 0.001)
+            # then its slave copies from it when it goes online, though it had to connect anew
+            serving = pair.master.replication.master
+            assert serving is not None
+            assert [each.acknowledged >= 0 for each in serving.status()] == [True]
             await pair.online()
-            # then it has them when it is online, byte for byte, and takes sends
+            # and it has them, byte for byte, and takes sends
             assert pair.master.store.hole is None
             assert content(pair.master)[: len(whole)] == whole
             assert sorted(record.body for record in records(pair.master)) == bodies

@@ -24,6 +24,7 @@ from understudy.broker.services import Service
 from understudy.container import silence
 from understudy.container.acting import acts, services
 from understudy.container.preonline import handshake
+from understudy.container.preonline.copying import not_copying
 from understudy.container.preonline.handshake import Member, Phase
 
 TIMEOUT_SECONDS = 10
@@ -285,8 +286,12 @@ class Group(Copies):
 
     def _await_copy(self, broker: Broker, slave: Broker) -> handshake.Event | None:
         self._copy(slave)
+        assert broker.returning is not None
         began = self.now if broker.awaits_since is None else broker.awaits_since
-        copies, in_time = slave.connected == broker.address, self.now - began < COPY_SECONDS
+        connected = [each.address for each in self.brokers if each.runs and each.connected == broker.address]
+        target = Member(slave.broker_id, slave.address)
+        missing = not_copying((*broker.returning.copying, target), connected, broker.returning.known)
+        copies, in_time = target not in missing, self.now - began < COPY_SECONDS
         broker.awaits_since = began if in_time and not copies else None
         if not copies and in_time:
             return None
