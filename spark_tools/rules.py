@@ -130,7 +130,7 @@ def classify(replicas: Sequence[Replica], context: Context) -> Verdict:
                 Verdict(kind, 0, reason, saved=0) if not agreed else Verdict(EQUAL, 0, "all at 0, nothing stored yet")
             )
         return Verdict(NO_QUEUE, None, f"offset {furthest} in a queue without files on any replica")
-    if context.diverged_at is not None and target > context.diverged_at:
+    if context.diverged_at is not None and max(target, served_min) > context.diverged_at:  # where it comes up to counts
         detail = f"the messages differ from offset {context.diverged_at} on; equal numbers are different messages"
         return Verdict(DIVERGED, None, detail)
     if target > served_max:

@@ -17,6 +17,7 @@ NEW = DataVersion(0, 1, 2_000)
 
 versions = st.builds(DataVersion, st.integers(0, 1), st.integers(0, 3), st.integers(0, 3))
 offsets = st.integers(0, 30)
+contexts = st.builds(Context, diverged_at=st.none() | offsets)
 
 
 @st.composite
@@ -33,12 +34,12 @@ def replica_lists(draw: st.DrawFn, previous: bool = True) -> list[Replica]:
     return found
 
 
-@given(replica_lists(), st.randoms())
-def test_the_order_of_the_replicas_does_not_matter(replicas: list[Replica], random: object) -> None:
+@given(replica_lists(), contexts, st.randoms())
+def test_the_order_of_the_replicas_does_not_matter(replicas: list[Replica], context: Context, random: object) -> None:
     shuffled = list(replicas)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    one, other = classify(replicas, Context()), classify(shuffled, Context())
+    one, other = classify(replicas, context), classify(shuffled, context)
 
     assert (one.kind, one.proposed, one.repeated, one.skipped) == (
         other.kind,
@@ -48,9 +49,9 @@ def test_the_order_of_the_replicas_does_not_matter(replicas: list[Replica], rand
     )
 
 
-@given(replica_lists())
-def test_what_is_proposed_can_be_served_by_some_log(replicas: list[Replica]) -> None:
-    verdict = classify(replicas, Context())
+@given(replica_lists(), contexts)
+def test_what_is_proposed_can_be_served_by_some_log(replicas: list[Replica], context: Context) -> None:
+    verdict = classify(replicas, context)
 
     if verdict.proposed is not None:
         highest = max((r.max_offset for r in replicas if r.max_offset is not None), default=0)
@@ -58,9 +59,18 @@ def test_what_is_proposed_can_be_served_by_some_log(replicas: list[Replica]) -> 
         assert lowest <= verdict.proposed <= highest or verdict.proposed == 0
 
 
-@given(replica_lists(previous=False))
-def test_no_acknowledgement_a_log_can_serve_is_given_up_without_a_reset(replicas: list[Replica]) -> None:
-    verdict = classify(replicas, Context())
+@given(replica_lists(), offsets)
+def test_nothing_is_proposed_above_the_divergence(replicas: list[Replica], diverged_at: int) -> None:
+    verdict = classify(replicas, Context(diverged_at=diverged_at))
+
+    assert verdict.proposed is None or verdict.proposed <= diverged_at
+
+
+@given(replica_lists(previous=False), contexts)
+def test_no_acknowledgement_a_log_can_serve_is_given_up_without_a_reset(
+    replicas: list[Replica], context: Context
+) -> None:
+    verdict = classify(replicas, context)
 
     if verdict.proposed is not None:
         served = max((r.max_offset for r in replicas if r.max_offset is not None), default=0)
@@ -69,23 +79,23 @@ def test_no_acknowledgement_a_log_can_serve_is_given_up_without_a_reset(replicas
         assert verdict.repeated == 0
 
 
-@given(replica_lists())
-def test_following_a_proposal_ends_the_difference(replicas: list[Replica]) -> None:
-    verdict = classify(replicas, Context())
+@given(replica_lists(), contexts)
+def test_following_a_proposal_ends_the_difference(replicas: list[Replica], context: Context) -> None:
+    verdict = classify(replicas, context)
 
     if verdict.proposed is not None:
         after = [
             replace(r, offset=verdict.proposed, previous_offset=verdict.proposed, version=NEW, previous_version=NEW)
             for r in replicas
         ]
-        again = classify(after, Context())
+        again = classify(after, context)
         assert again.kind in (rules.EQUAL, rules.AHEAD_OF_REPLICA)
         assert again.proposed in (None, verdict.proposed)
 
 
-@given(replica_lists())
-def test_costs_are_never_negative_and_agreement_costs_nothing(replicas: list[Replica]) -> None:
-    verdict = classify(replicas, Context())
+@given(replica_lists(), contexts)
+def test_costs_are_never_negative_and_agreement_costs_nothing(replicas: list[Replica], context: Context) -> None:
+    verdict = classify(replicas, context)
 
     assert min(verdict.repeated, verdict.skipped, verdict.saved) >= 0
     assert verdict.kind in rules.WORST_FIRST
@@ -155,6 +165,8 @@ def two(left: int | None, right: int | None, **more: object) -> list[Replica]:
         (rules.BEHIND, 20, two(20, None), Context(diverged_at=30)),
         (rules.DIVERGED, None, two(50, 50), Context(diverged_at=30)),
         (rules.EQUAL, 30, two(30, 30), Context(diverged_at=30)),
+        (rules.DIVERGED, None, two(5, 5, min_offset=20, max_offset=30), Context(diverged_at=10)),
+        (rules.GAP, 20, two(5, 5, min_offset=20, max_offset=30), Context(diverged_at=20)),
         (rules.INVALID, None, two(-3, 5), Context()),
         (
             rules.AHEAD_OF_REPLICA,
