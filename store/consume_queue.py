@@ -15,8 +15,9 @@ from understudy.format.java_hash import unsigned_hash
 from understudy.format.light_queues import is_light
 from understudy.format.names import SCHEDULE_TOPIC
 from understudy.format.record import topic_field
+from understudy.runtime.disk import Disk
 from understudy.store.properties_digest import NO_PROPERTIES
-from understudy.store.segments import file_name
+from understudy.store.segments import file_name, numbered_files
 
 UNIT = struct.Struct(">qiq")
 UNIT_BYTES = UNIT.size
@@ -128,6 +129,16 @@ class ConsumeQueue:
         self.clean = True
         self.whole_from = 0
         self.whole_to = 0
+
+    def find_files(self, disk: Disk) -> None:
+        """Take the files that are in the folder, and their size where they have one of their own."""
+        self.starts = starts = numbered_files(disk, self.folder)
+        if len(starts) > 1:
+            self.file_size = starts[1] - starts[0]
+        elif starts:
+            length = disk.size(self.path(starts[0]))
+            if length > self.file_size and length % UNIT_BYTES == 0:
+                self.file_size = length
 
     def path(self, start: int) -> str:
         """Return the path of the file that starts at byte *start*."""

@@ -24,7 +24,6 @@ from understudy.store.consume_queue import (
 )
 from understudy.store.discarded import Discarded
 from understudy.store.mapped_files import MappedFiles
-from understudy.store.segments import numbered_files
 
 log = get_logger("store.consume_queues")
 
@@ -50,6 +49,7 @@ class ConsumeQueues:
         on_changed: called when a queue has lost its units from a queue offset on, or has another one there than before,
             and when one alone was deleted.
         on_deleted: called when all queues of a topic were deleted: there may be tens of thousands.
+        on_former: called with the physical offset and the size of a record of a former life of a queue.
     """
 
     def __init__(self, disk: Disk, folder: str, file_size: int, mapped: MappedFiles, discarded: Discarded) -> None:
@@ -67,6 +67,7 @@ class ConsumeQueues:
         self.unsynced_folders: set[str] = set()
         self.on_changed: Callable[[ConsumeQueue, int], None] = lambda queue, offset: None
         self.on_deleted: Callable[[str], None] = lambda topic: None
+        self.on_former: Callable[[ConsumeQueue, int, int], None] = lambda queue, physical, size: None
         self.log_min: Callable[[], int] = lambda: 0
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
@@ -77,17 +78,8 @@ class ConsumeQueues:
         for topic in self._disk.listdir(self._folder):
             topic_folder = os.path.join(self._folder, topic)
             for name in self._disk.listdir(topic_folder):
-                if not (name.isascii() and name.isdigit()):
-                    continue
-                queue = self.create(topic, int(name))
-                starts = numbered_files(self._disk, queue.folder)
-                if len(starts) > 1:
-                    queue.file_size = starts[1] - starts[0]
-                elif starts:
-                    length = self._disk.size(queue.path(starts[0]))
-                    if length > queue.file_size and length % UNIT_BYTES == 0:
-                        queue.file_size = length
-                queue.starts = starts
+                if name.isascii() and name.isdigit():
+                    self.create(topic, int(name)).find_files(self._disk)
 
     def create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue, added (without files) if it is new."""
@@ -204,8 +196,9 @@ class ConsumeQueues:
         Returns:
             Whether something went that way.
         """
-        made_again = False
+        former = None
         if offset >= queue.next_offset and self._ends_after(queue, physical):
+            self.on_former(queue, physical, size)
             return False
         if offset < queue.next_offset:
             present = self.unit(queue, offset)
@@ -215,10 +208,12 @@ class ConsumeQueues:
             newer = present is not None and present[1] != FILLER_SIZE and present[0] >= physical
             stands_in = self._stands_in(queue, offset, physical)
             if newer and not stands_in:
+                if present is not None and present[0] > physical:
+                    self.on_former(queue, physical, size)
                 return False
             newest = self.unit(queue, queue.next_offset - 1)
             if not stands_in and newest is not None and newest[1] != FILLER_SIZE and newest[0] < physical:
-                made_again = True
+                former = newest
                 queue.next_offset = offset
                 queue.max_offset = min(queue.max_offset, offset)
                 self.clear_after_end(queue)
@@ -229,7 +224,9 @@ class ConsumeQueues:
             self._bridge_gap(queue, offset, physical, size, code)
         self._write(queue, offset, physical, size, code)
         queue.next_offset = max(queue.next_offset, offset + 1)
-        return made_again
+        if former is not None:
+            self.on_former(queue, former[0], former[1])
+        return former is not None
 
     def _ends_after(self, queue: ConsumeQueue, physical: int) -> bool:
         """Whether the last record of *queue* lies behind *physical* in the log."""

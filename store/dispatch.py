@@ -20,6 +20,7 @@ from understudy.format.remembered import remember
 from understudy.store.batch_queue import MOST_MESSAGES, BatchQueue, BatchUnit
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
+from understudy.store.former_lives import FormerLives
 from understudy.store.index_keys import index_hashes
 from understudy.store.properties_digest import KEYS, TAGS, TAILS, UNIQ_KEY, PropertiesDigest, shareable
 from understudy.store.status import UNKNOWN_TAGS
@@ -45,6 +46,9 @@ class Dispatcher:
         self._queues: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._tag_codes: dict[bytes, int] = {}
         self._delays_ms = core.config.delay_levels_ms()
+        #: What the records say of lives that ended; see there.
+        self.former_lives = FormerLives(core)
+        core.consume_queues.on_former = self.former_lives.note
         self._last: tuple[RecordHead | None, tuple[ConsumeQueue, int, list[int]] | None] = (None, None)
 
     def tag_code(self, tags: bytes) -> int:
@@ -164,12 +168,16 @@ class Dispatcher:
         queue = core.batch_queues.create(head.topic.decode("utf-8", "replace"), head.queue_id)
         newest = queue.last_unit()
         if newest is not None and newest.physical >= head.physical_offset:
+            self.former_lives.note(queue, head.physical_offset, head.size_bytes)
             return
         unit = self.batch_unit(head, code)
-        if unit.first < queue.next_offset:  # the queue was deleted and made again where the record comes from
+        made_again = unit.first < queue.next_offset  # it was deleted where the record comes from
+        if made_again:
             queue.forget_from(unit.first)
             core.forget_held(queue, unit.first)
         self.enter_unit(queue, unit, head.sys_flag, head.properties)
+        if made_again and newest is not None:
+            self.former_lives.note(queue, newest.physical, newest.size)
 
     def batch_unit(self, head: RecordHead, code: int | None = None) -> BatchUnit:
         """Return the unit of a record in its batch queue.

@@ -107,6 +107,7 @@ class MessageStore:
         self._retention = Retention(core)
         flusher.on_progress = self._retention.guard
         self._deletion = deletion = TopicDeletion(core, self._flusher)
+        self._dispatcher.former_lives.learn = deletion.learn
         self._kinds = kinds = QueueKinds(core, self._dispatcher)
         kinds.generation, kinds.on_changed = lambda: self._flusher.generation, self._flusher.note_deletion
         self._replication = Replication(core, self._dispatcher, self._flusher)

@@ -12,7 +12,8 @@ A start never fails because of what is in the files:
 * damage with whole records behind it becomes a *void* record (a rolled back transaction, which no reader sees); the
   units that pointed there point to a neighbour, so that no reader waits for what is gone;
 * messages of topics that were deleted stay out of the queues (:mod:`understudy.store.deletions`), and of a queue that
-  was deleted and made again only its last life is entered;
+  was deleted and made again only its last life is entered; what is as old in other queues of its topic goes as well
+  (:mod:`understudy.store.former_lives`);
 * what was there before is kept in the folder ``damaged``, and where the first of it lies is noted: a slave gets its
   messages from its master again.
 """
@@ -278,6 +279,11 @@ class Recovery:
             name = topic.decode("utf-8", "replace")
             log.info("messages of a topic that was deleted stay out", topic=name, until=deletion.position)
             core.deletions.add(name, deletion)
+        former = self._dispatcher.former_lives.take()
+        for name, deletion in former.items():
+            core.deletions.add(name, deletion)
+        for _ in drop_deleted_queues(core, former):
+            pass  # nobody waits for a turn
         # What was lost may come back from a replica, and must not bring back what was deleted behind it.
         core.deletions.fit(core.segments.min_offset, end if core.kept_all else max(end, core.deletions.until))
         core.save_deletions()

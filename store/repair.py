@@ -233,6 +233,7 @@ class Repair:
         while position < core.dispatched:
             position = self._dispatch(position, min(position + _DISPATCH_BYTES, core.dispatched), holes)
             await trio.lowlevel.checkpoint()
+        self._dispatcher.former_lives.settle()
         self._integrity.forget_from(self.start)
         if self._is_lost(self.start):  # damage at the end of a file is an unused end, which no walk takes for a hole
             holes.append(self.start)

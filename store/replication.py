@@ -119,3 +119,4 @@ class Replication:
             if not is_blank(log.view[: log.at], at):
                 logger.error("the master's log has no record here", at=core.dispatched, skipped_to=log.end)
             core.dispatched = log.base + log.limit
+        self._dispatcher.former_lives.settle()
