@@ -10,7 +10,7 @@ from understudy.namesrv import bodies
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.key_values import ORDER_TOPICS, KeyValueConfig
 from understudy.namesrv.liveness import Liveness
-from understudy.namesrv.records import MinBrokerIdNotice, Registration
+from understudy.namesrv.records import MASTER_ID, MinBrokerIdNotice, Registration
 from understudy.namesrv.registration_body import (
     BodyError,
     RegistrationBody,
@@ -19,7 +19,7 @@ from understudy.namesrv.registration_body import (
     read_queues,
     read_registration,
 )
-from understudy.namesrv.route_table import MOST_BROKERS, RegistrationResult, RouteTable
+from understudy.namesrv.route_table import MOST_BROKERS, MOST_OF_ONE_HOST, RegistrationResult, RouteTable
 from understudy.namesrv.topic_table import QUEUES_MAX
 from understudy.namesrv.trust import is_its_own
 from understudy.namesrv.zone import ZONE_NAME
@@ -79,16 +79,20 @@ class BrokerRequests:
     def register_broker(self, connection: Connection, command: Command) -> Command:
         """103: a broker with all its topics, or with those that changed."""
         broker_id = required_int(command, "brokerId")
+        if broker_id < MASTER_ID:
+            remark = f"register broker failed: brokerId={broker_id}: 0 is the master, slaves have 1 and more"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark, {})
         cluster = required(command, "clusterName")
         name = required(command, "brokerName")
         address = required(command, "brokerAddr")
         timeout_ms = optional_int(command, "heartbeatTimeoutMillis")
         body: RegistrationBody = body_of(command, _read_registration)
         settings = self._settings.current
-        if self._table.full_for(cluster, name, address):
+        if self._table.full_for(cluster, name, address, connection.source):
             self._say("registration refused, there are too many brokers", broker=name, address=address)
             remark = f"register broker failed: {len(self._table.live)} brokers are registered here, in {MOST_BROKERS} "
-            raise CommandError(ResponseCode.SYSTEM_ERROR, f"{remark}groups and clusters at most; stop some first", {})
+            remark += f"groups and clusters at most, {MOST_OF_ONE_HOST} of a group on one host; stop some first"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark, {})
         topics, mappings = self._table.topics.fitting(name, body.topics, body.mappings)
         left_out = len(body.topics) - len(topics) + len(body.mappings) - len(mappings)
         if left_out:
@@ -120,8 +124,9 @@ class BrokerRequests:
         if result.owner is not None:
             owner, silence_ms = result.owner, self._liveness.now_ms() - result.owner.seen_ms
             remark = (
-                f"register broker failed: {owner.name} with id {owner.broker_id} is registered at {owner.address} and "
-                f"was heard of {silence_ms} ms ago from another host; stop it first, or try again when it is silent"
+                f"register broker failed: {owner.name} with id {owner.broker_id} is registered at {owner.address} in "
+                f"cluster {owner.cluster} and was heard of {silence_ms} ms ago from another host; stop it first, or "
+                "try again when it is silent"
             )
             return response(command, ResponseCode.SYSTEM_ERROR, remark, {})
         if result.refused:

@@ -68,6 +68,7 @@ class Member:
         connection: the connection it registered over; losing it drops the member.
         heartbeat_connection: another, still open connection its heartbeats came over, if any.
         host: the host at the other end of *connection*.
+        contributes: it says whether a slave may act, as brokers do whose smallest slave has the topics of its group.
     """
 
     cluster: str
@@ -81,6 +82,7 @@ class Member:
     connection: object = attrs.field(default=None, repr=False)
     heartbeat_connection: object = attrs.field(default=None, repr=False)
     host: str = ""
+    contributes: bool = True
 
     @property
     def key(self) -> MemberKey:
@@ -100,8 +102,9 @@ class BrokerGroup:
         name: the broker name, global to the name server.
         cluster: cluster of the first registration.
         members: by id.
-        zone: zone of the last registration, by whichever member.
-        acting: whether the last registration allowed a slave to act for the master.
+        zone: zone of the last registration that may describe the group.
+        acting: whether that registration allowed a slave to act for the master.
+        topics_of: the slave whose topics are the group's; ``None``: they are the master's.
     """
 
     name: str
@@ -109,6 +112,7 @@ class BrokerGroup:
     members: dict[int, Member] = attrs.field(factory=dict)
     zone: str | None = None
     acting: bool = False
+    topics_of: MemberKey | None = None
 
     def addresses(self) -> dict[int, str]:
         """Return id to address, in order of id."""
@@ -117,6 +121,10 @@ class BrokerGroup:
     def smallest_id(self) -> int:
         """Return the smallest id present. Raises ``ValueError`` for an empty group."""
         return min(self.members)
+
+    def is_prime_slave(self, broker_id: int, contributes: bool) -> bool:
+        """Return whether a member's topics are the group's, because there is no master and it has the smallest id."""
+        return contributes and MASTER_ID not in self.members and broker_id == self.smallest_id()
 
 
 @attrs.frozen

@@ -30,10 +30,12 @@ from understudy.namesrv.records import (
     min_broker_id_notice,
 )
 from understudy.namesrv.topic_table import TopicTable, without_write
-from understudy.namesrv.trust import defended, is_its_own, may_replace
+from understudy.namesrv.trust import defended, is_its_own, may_describe, may_replace
 
 MOST_BROKERS = 10_000
 """Brokers, groups of brokers, and clusters: more of each are refused."""
+MOST_OF_ONE_HOST = 100
+"""Brokers of one group from one host: others are refused, so that no stranger takes all free ids of a group."""
 
 
 @attrs.frozen
@@ -79,11 +81,15 @@ class RouteTable:
         """Forget *topic*, altogether or on the groups of one cluster; unknown ones are fine."""
         self.topics.delete(topic, None if cluster is None else list(self.clusters.get(cluster, ())))
 
-    def full_for(self, cluster: str, name: str, address: str) -> bool:
-        """Tell whether a broker is one more than :data:`MOST_BROKERS`, or its group or cluster is."""
+    def full_for(self, cluster: str, name: str, address: str, host: str) -> bool:
+        """Tell whether a broker, group or cluster is one too many: see the limits above."""
         if len(self.live) >= MOST_BROKERS and (cluster, address) not in self.live:
             return True
         if len(self.groups) >= MOST_BROKERS and name not in self.groups:
+            return True
+        members = self.groups[name].members.values() if name in self.groups else ()
+        known = any(member.address == address for member in members)
+        if not known and sum(member.host == host for member in members) >= MOST_OF_ONE_HOST:
             return True
         return len(self.clusters) >= MOST_BROKERS and cluster not in self.clusters
 
@@ -113,7 +119,8 @@ class RouteTable:
             return RegistrationResult(owner=owner)
         notices = list(self._leave_other_group(event))
         group, created = self._group(event)
-        self._describe(group, event)
+        if may_describe(group, event, connection, host):
+            self._describe(group, event)
 
         if event.broker_id not in group.members and len(event.topics) == 1:
             # Differs: the reference has already dropped the address from its former id when it refuses here.
@@ -195,6 +202,7 @@ class RouteTable:
             now_ms,
             connection,
             host=host,
+            contributes=event.acting is not None,
         )
         group.members[event.broker_id] = member
         self.live[member.key] = member
@@ -202,11 +210,14 @@ class RouteTable:
     def _take_topics(
         self, group: BrokerGroup, event: Registration, first: bool, changed: bool, delete_missing: bool
     ) -> None:
-        prime_slave = (
-            event.acting is not None and event.broker_id != MASTER_ID and event.broker_id == group.smallest_id()
-        )
+        prime_slave = group.is_prime_slave(event.broker_id, event.acting is not None)
         if event.broker_id != MASTER_ID and not prime_slave:
             return
+        # Differs: what a slave had said when it was the smallest one stays in the reference until a version changes.
+        key = (event.cluster, event.address)
+        changed = changed or group.topics_of not in (None, key)
+        if first or changed:
+            group.topics_of = key if prime_slave else None
         if delete_missing and not event.mappings:
             self.topics.keep_only(group.name, event.topics)
         read_only = prime_slave and group.acting
@@ -261,14 +272,17 @@ class RouteTable:
             host: of the peer.
 
         Returns:
-            Whether the topics should come again: *version* differs from the registered one, or some were left out; and
-            the registered one.
+            Whether the topics should come again: *version* differs from the registered one, some were left out, or
+            those of the group are of a slave in whose place this member is now; and the registered version.
         """
         member = self.live.get(key)
         if member is None:
             return True, None
         self.heartbeat(key, connection, now_ms, host=host)
-        return member.version != version or member.name in self.topics.lacking, member.version
+        group = self.groups[member.name]
+        decides = member.broker_id == MASTER_ID or group.is_prime_slave(member.broker_id, member.contributes)
+        replaced = decides and group.topics_of not in (None, key)
+        return replaced or member.version != version or member.name in self.topics.lacking, member.version
 
     def next_deadline_ms(self) -> int | None:
         """Return the monotonic time at which the next member falls silent for too long, or ``None``."""

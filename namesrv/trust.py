@@ -9,6 +9,8 @@ Nothing that a peer says proves who it is, so these are the laws until brokers s
   connection ends, and nothing is left to be spoken for.
 * Others may take its id with a newer state version in a group that a controller leads: they were elected.
 * Heartbeats of others never count: they would keep a dead broker in the routes.
+* A free id from 1 on is anybody's: so a slave comes, from a host that was never heard of. While a master lives that
+  one adds its address and nothing else: no topics, not whether a slave may act, no zone and no other cluster.
 
 The host is the other end of the wire, whatever a PROXY preamble says; behind one proxy all peers are one host.
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from understudy.namesrv.records import BrokerGroup, Member, MemberKey, Registration
+from understudy.namesrv.records import MASTER_ID, BrokerGroup, Member, MemberKey, Registration
 
 SILENCE_MS = 65_000
 """Brokers register at least once a minute (``registerNameServerPeriod``)."""
@@ -45,6 +47,20 @@ def may_replace(member: Member, connection: object, host: str, now_ms: int) -> b
     return is_its_own(member, connection, host) or is_silent(member, now_ms)
 
 
+def may_describe(group: BrokerGroup, event: Registration, connection: object, host: str) -> bool:
+    """Return whether a registration says what holds for the whole group: while a master lives that one does alone.
+
+    Differs from the reference, where the last one does: a stranger could forbid the slaves to act.
+
+    Args:
+        group: as it is before.
+        event: the registration, which takes nobody's place without being allowed to.
+        connection, host: what it came over, and from where.
+    """
+    master = group.members.get(MASTER_ID)
+    return master is None or event.broker_id == MASTER_ID or is_its_own(master, connection, host)
+
+
 def defended(
     event: Registration,
     live: Mapping[MemberKey, Member],
@@ -69,7 +85,12 @@ def defended(
     for member in at_address:
         if not may_replace(member, connection, host, now_ms):
             return member
-    holder = group.members.get(event.broker_id) if group is not None else None
+    if group is None:
+        return None
+    master = group.members.get(MASTER_ID)
+    if master is not None and master.cluster != event.cluster and not may_replace(master, connection, host, now_ms):
+        return master
+    holder = group.members.get(event.broker_id)
     if holder is None or holder.address == event.address or may_replace(holder, connection, host, now_ms):
         return None
     elected = 0 < holder.version.state_version < event.version.state_version

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from namesrv_wire import Peer, config_in, connected, running
 
 from understudy.format.data_version import DataVersion
 from understudy.namesrv.records import MappingInfo, QueueData, Registration
-from understudy.namesrv.route_table import RouteTable
+from understudy.namesrv.route_table import MOST_OF_ONE_HOST, RouteTable
 from understudy.namesrv.server import NameServer
 from understudy.namesrv.topic_table import QUEUES_MAX
 from understudy.namesrv.trust import SILENCE_MS
@@ -40,6 +41,7 @@ HOSTILE = {
     "the address under another name": said(name="b"),
     "the address under another id": said(broker_id=3),
     "the address in another cluster": said(cluster="d"),
+    "the name in another cluster": said(broker_id=3, cluster="d", address="6.6.6.6:1"),
     "the same broker": said(),
     "a state version nobody gave": said(address="6.6.6.6:1", state=2**62),
 }
@@ -74,6 +76,75 @@ def test_another_member_of_the_group_comes_from_any_host() -> None:
     routes = table()
     result = routes.register(said(broker_id=1, address="10.0.0.2:10911"), OTHER, 1, host="h2")
     assert (result.owner, result.master_address) == (None, KEY[1])
+
+
+def stranger(broker_id: int, perm: int = 0, **changes: object) -> Registration:
+    """Return what a peer on another host says that takes a free id."""
+    topics = {topic: QueueData("a", 6, perm, 0, 4) for topic in ("T", "U")}
+    event = said(broker_id, address="6.6.6.6:1")
+    return attrs.evolve(event, acting=True, version=DataVersion(0, 9, 9), topics=topics, **changes)
+
+
+def shown(routes: RouteTable) -> tuple[bool, str | None, dict[str, QueueData], dict[str, dict[str, None]]]:
+    group = routes.groups["a"]
+    return group.acting, group.zone, {topic: routes.topics.queues[topic]["a"] for topic in "TU"}, dict(routes.clusters)
+
+
+@pytest.mark.parametrize("broker_id", [-5, 1, 7])
+@pytest.mark.parametrize("acting", [False, True])
+def test_who_takes_a_free_id_changes_nothing_for_the_group_while_its_master_lives(broker_id: int, acting: bool) -> None:
+    # given a group whose slaves may act
+    routes = RouteTable()
+    routes.register(attrs.evolve(said(), acting=True, zone="z"), OWN, 0, host="h1")
+    before = shown(routes)
+    # when another host registers a member that has other topics and says something else of the group
+    result = routes.register(attrs.evolve(stranger(broker_id, zone="y"), acting=acting), OTHER, 1, host="h2")
+    # then it is a member, as a new slave is
+    assert (result.owner, broker_id in routes.groups["a"].members) == (None, True)
+    assert shown(routes) == before
+    # and nothing stays of it
+    routes.remove(routes.lost_with(OTHER))
+    assert shown(routes) == before
+
+
+def test_topics_of_a_slave_that_is_gone_are_asked_for_and_taken_again() -> None:
+    # given a group without master, of which slave 2 has told the topics
+    routes = RouteTable()
+    own = attrs.evolve(said(2), acting=True)
+    routes.register(own, OWN, 0, host="h1")
+    before = shown(routes)
+    assert routes.data_version(KEY, own.version, OWN, 1, host="h1")[0] is False
+    # when one of a smaller id comes, has others, and goes
+    routes.register(stranger(1), OTHER, 2, host="h2")
+    assert shown(routes) != before
+    assert routes.data_version(KEY, own.version, OWN, 3, host="h1")[0] is False  # it has no say
+    routes.remove(routes.lost_with(OTHER))
+    # then slave 2 is asked for its topics, though its version did not change, and they count
+    assert routes.data_version(KEY, own.version, OWN, 4, host="h1")[0] is True
+    routes.register(own, OWN, 5, host="h1")
+    assert shown(routes) == before
+    assert routes.data_version(KEY, own.version, OWN, 6, host="h1")[0] is False
+
+
+def test_slaves_of_old_brokers_are_not_asked_for_topics_that_would_not_count() -> None:
+    routes = RouteTable()
+    old = said(2)
+    routes.register(old, OWN, 0, host="h1")
+    routes.register(stranger(1), OTHER, 1, host="h2")
+    routes.remove(routes.lost_with(OTHER))
+    assert routes.data_version(KEY, old.version, OWN, 2, host="h1")[0] is False
+
+
+def test_one_host_takes_so_many_ids_of_a_group_and_others_still_come() -> None:
+    routes = table()
+    for broker_id in range(1, MOST_OF_ONE_HOST + 1):
+        address = f"6.6.6.6:{broker_id}"
+        assert routes.full_for("c", "a", address, "h2") is False
+        routes.register(said(broker_id, address=address), OTHER, 1, host="h2")
+    assert routes.full_for("c", "a", "6.6.6.6:999", "h2") is True
+    assert routes.full_for("c", "a", "6.6.6.6:1", "h2") is False  # it is registered
+    assert routes.full_for("c", "b", "6.6.6.6:999", "h2") is False
+    assert routes.full_for("c", "a", "10.0.0.2:1", "h3") is False
 
 
 def test_an_elected_master_takes_the_id_in_a_group_that_a_controller_leads() -> None:
@@ -116,7 +187,9 @@ async def test_a_peer_on_another_host_is_told_why_and_the_route_stays(tmp_path: 
         queues = b'{"queueDatas":[{"brokerName":"a","perm":0,"readQueueNums":0,"writeQueueNums":0}]}'
         emptied = await stranger.ask(217, {"topic": "T"}, queues)
 
-        assert [1, 1, 0, 16] == [taken.code, moved.code, signed_off.code, emptied.code]
+        below = await stranger.register("a", -5, "6.6.6.6:10911", {"T": 0, "U": 0}, enableActingMaster="true")
+        assert [1, 1, 0, 16, 1] == [taken.code, moved.code, signed_off.code, emptied.code, below.code]
+        assert "brokerId=-5" in (below.remark or "")
         assert "a with id 0 is registered at 10.0.0.1:10911" in (taken.remark or "")
         assert "from another host" in (emptied.remark or "")
         assert before == await broker.route("T")
