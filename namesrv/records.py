@@ -21,6 +21,9 @@ PERM_WRITE = 2
 UNIT_FLAG = 1
 UNIT_SUBSCRIPTION_FLAG = 2
 
+FORMER_MEMBERS = 16
+"""Of a group, that are remembered while it exists."""
+
 # RouteInfoManager.java: the silence after which a broker that states no timeout of its own is dropped.
 DEFAULT_TIMEOUT_MS = 120_000
 
@@ -105,6 +108,7 @@ class BrokerGroup:
         zone: zone of the last registration that may describe the group.
         acting: whether that registration allowed a slave to act for the master.
         topics_of: the slave whose topics are the group's; ``None``: they are the master's.
+        former: by address, who was a member that a controller leads, and is none there any more, or another one.
     """
 
     name: str
@@ -113,6 +117,7 @@ class BrokerGroup:
     zone: str | None = None
     acting: bool = False
     topics_of: MemberKey | None = None
+    former: dict[str, Member] = attrs.field(factory=dict)
 
     def addresses(self) -> dict[int, str]:
         """Return id to address, in order of id."""
@@ -125,6 +130,16 @@ class BrokerGroup:
     def is_prime_slave(self, broker_id: int, contributes: bool) -> bool:
         """Return whether a member's topics are the group's, because there is no master and it has the smallest id."""
         return contributes and MASTER_ID not in self.members and broker_id == self.smallest_id()
+
+    def remember(self, member: Member) -> None:
+        """Note one that is no member any more; that it was master is not forgotten for what it was later."""
+        before = self.former.pop(member.address, None)
+        if before is not None and before.host == member.host and before.broker_id == MASTER_ID != member.broker_id:
+            member = before
+        if member.version.state_version > 0:
+            self.former[member.address] = member
+        if len(self.former) > FORMER_MEMBERS:
+            del self.former[next(iter(self.former))]
 
 
 @attrs.frozen

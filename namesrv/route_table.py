@@ -30,7 +30,7 @@ from understudy.namesrv.records import (
     min_broker_id_notice,
 )
 from understudy.namesrv.topic_table import TopicTable, without_write
-from understudy.namesrv.trust import defended, is_its_own, may_describe, may_replace
+from understudy.namesrv.trust import defended, is_elected, is_its_own, may_describe, may_replace
 
 MOST_BROKERS = 10_000
 """Brokers, groups of brokers, and clusters: more of each are refused."""
@@ -119,6 +119,7 @@ class RouteTable:
             return RegistrationResult(owner=owner)
         notices = list(self._leave_other_group(event))
         group, created = self._group(event)
+        elected = is_elected(event, group, host)
         if may_describe(group, event, connection, host):
             self._describe(group, event)
 
@@ -131,7 +132,7 @@ class RouteTable:
         holder = group.members.get(event.broker_id)
         displaced = None
         if holder is not None and holder.address != event.address:
-            if holder.version.state_version > event.version.state_version:
+            if holder.version.state_version > event.version.state_version and not elected:
                 return RegistrationResult(stale=True, notices=tuple(notices))
             displaced = holder.address
         first = created or holder is None
@@ -188,6 +189,8 @@ class RouteTable:
         if holder is not None:
             # Differs: a displaced member is gone; the reference leaves a liveness record that belongs to nobody.
             self.live.pop(holder.key, None)
+            if holder.address != event.address:
+                group.remember(holder)
             if holder.key != (event.cluster, event.address):
                 self.filter_servers.pop(holder.key, None)
         timeout_ms = DEFAULT_TIMEOUT_MS if event.timeout_ms is None else event.timeout_ms
@@ -372,6 +375,7 @@ class RouteTable:
     def _forget(self, group: BrokerGroup, member: Member) -> None:
         del group.members[member.broker_id]
         del self.live[member.key]
+        group.remember(member)
         self.filter_servers.pop(member.key, None)
         self._member_revision += 1
 

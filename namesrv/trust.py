@@ -7,7 +7,9 @@ Nothing that a peer says proves who it is, so these are the laws until brokers s
 * Others may register in its place, or sign it off, when it was silent for as long as it may be, or longer than any
   broker is between two registrations: it moved, and its old host is gone without a word. When a broker ends, its
   connection ends, and nothing is left to be spoken for.
-* Others may take its id with a newer state version in a group that a controller leads: they were elected.
+* In a group that a controller leads, a member may take the master's id with a newer state version: it was elected. A
+  member is who registered in the group under another id from the same host before. A master who lost its id to one that
+  was never elected has it back with the next election.
 * Heartbeats of others never count: they would keep a dead broker in the routes.
 * A free id from 1 on is anybody's: so a slave comes, from a host that was never heard of. While a master lives that
   one adds its address and nothing else: no topics, not whether a slave may act, no zone and no other cluster.
@@ -23,6 +25,9 @@ from understudy.namesrv.records import MASTER_ID, BrokerGroup, Member, MemberKey
 
 SILENCE_MS = 65_000
 """Brokers register at least once a minute (``registerNameServerPeriod``)."""
+MOST_ELECTIONS = 1 << 20
+"""Elections that a name server may have missed while a master was registered; a DLedger group of the reference has a
+new term each second while a member is cut off. More were never held."""
 
 
 def is_its_own(member: Member, connection: object, host: str) -> bool:
@@ -61,6 +66,31 @@ def may_describe(group: BrokerGroup, event: Registration, connection: object, ho
     return master is None or event.broker_id == MASTER_ID or is_its_own(master, connection, host)
 
 
+def is_elected(event: Registration, group: BrokerGroup, host: str) -> bool:
+    """Return whether a registration in the place of a living master is believed to be of one that was elected.
+
+    The highest state version wins among members, so that a wrong belief ends with the next registration; a displaced
+    master needs a higher one than it had itself, for who displaced it may have claimed any. No election gives two
+    masters the same one.
+
+    Args:
+        event: the registration.
+        group: its group.
+        host: from where it came.
+    """
+    holder = group.members.get(MASTER_ID)
+    if holder is None or event.broker_id != MASTER_ID or holder.version.state_version <= 0:
+        return False
+    before = group.former.get(event.address)
+    at_address = [before, *(member for member in group.members.values() if member.address == event.address)]
+    if not any(member is not None and member.host == host for member in at_address):
+        return False
+    least = held = holder.version.state_version
+    if before is not None and before.host == host and before.broker_id == MASTER_ID:
+        least = min(least, before.version.state_version)
+    return least < event.version.state_version <= held + MOST_ELECTIONS and event.version.state_version != held
+
+
 def defended(
     event: Registration,
     live: Mapping[MemberKey, Member],
@@ -93,5 +123,4 @@ def defended(
     holder = group.members.get(event.broker_id)
     if holder is None or holder.address == event.address or may_replace(holder, connection, host, now_ms):
         return None
-    elected = 0 < holder.version.state_version < event.version.state_version
-    return None if elected else holder
+    return None if is_elected(event, group, host) else holder

@@ -13,11 +13,11 @@ import trio
 from namesrv_wire import Peer, config_in, connected, running
 
 from understudy.format.data_version import DataVersion
-from understudy.namesrv.records import MappingInfo, QueueData, Registration
+from understudy.namesrv.records import FORMER_MEMBERS, MappingInfo, QueueData, Registration
 from understudy.namesrv.route_table import MOST_OF_ONE_HOST, RouteTable
 from understudy.namesrv.server import NameServer
 from understudy.namesrv.topic_table import QUEUES_MAX
-from understudy.namesrv.trust import SILENCE_MS
+from understudy.namesrv.trust import MOST_ELECTIONS, SILENCE_MS
 
 KEY = ("c", "10.0.0.1:10911")
 OWN, OTHER = object(), object()
@@ -147,11 +147,67 @@ def test_one_host_takes_so_many_ids_of_a_group_and_others_still_come() -> None:
     assert routes.full_for("c", "a", "10.0.0.2:1", "h3") is False
 
 
-def test_an_elected_master_takes_the_id_in_a_group_that_a_controller_leads() -> None:
+ELECTED = "10.0.0.2:1"
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["there", "just restarted"])
+def test_an_elected_member_takes_the_id_in_a_group_that_a_controller_leads(gone: bool) -> None:
+    # given a group with a slave on another host
     routes = table(state=1)
-    assert routes.register(said(address="10.0.0.2:1", state=1), OTHER, 1, host="h2").owner is not None
-    result = routes.register(said(address="10.0.0.2:1", state=2), OTHER, 1, host="h2")
+    assert routes.register(said(1, address=ELECTED, state=1), OTHER, 1, host="h2").owner is None
+    if gone:
+        routes.remove(routes.lost_with(OTHER))
+    # when it says that it is the master, then it has to have been elected
+    assert routes.register(said(address=ELECTED, state=1), OTHER, 2, host="h2").owner is not None
+    result = routes.register(said(address=ELECTED, state=2), OTHER, 3, host="h2")
     assert (result.owner, result.displaced) == (None, KEY[1])
+    assert routes.groups["a"].addresses() == {0: ELECTED}
+    # and the former master does not come back as it was, nor with what it copied as a slave, but when it is elected
+    assert routes.register(said(state=1), OWN, 4, host="h1").owner is not None
+    assert routes.register(said(2, state=2), OWN, 5, host="h1").owner is None
+    assert routes.register(said(state=2), OWN, 6, host="h1").owner is not None
+    assert routes.register(said(state=3), OWN, 7, host="h1").displaced == ELECTED
+
+
+@pytest.mark.parametrize("state", [4, 2**40, 2**62])
+def test_who_was_no_member_is_not_elected(state: int) -> None:
+    # given a led group of two, and a stranger that says it is one of them
+    routes = table(state=3)
+    routes.register(said(1, address=ELECTED, state=3), OTHER, 1, host="h2")
+    for address in ("6.6.6.6:1", ELECTED):
+        assert routes.register(said(address=address, state=state), object(), 2, host="h3").owner is not None
+    # nor is it believed of any other id
+    assert routes.register(said(1, address="6.6.6.6:1", state=state), object(), 2, host="h3").owner is not None
+    assert routes.groups["a"].addresses() == {0: KEY[1], 1: ELECTED}
+
+
+def test_a_master_has_its_id_back_from_one_that_nobody_elected() -> None:
+    # given a stranger that came as a slave
+    routes = table(state=3)
+    connection, address = object(), "6.6.6.6:1"
+    routes.register(said(7, address=address, state=3), connection, 1, host="h3")
+    # then it may not claim what no election can have given
+    assert routes.register(said(address=address, state=2**40), connection, 2, host="h3").owner is not None
+    # and when it claims less, the master is back when it has been elected again
+    claimed = 3 + MOST_ELECTIONS
+    assert routes.register(said(address=address, state=claimed), connection, 3, host="h3").displaced == KEY[1]
+    assert routes.register(said(state=3), OWN, 4, host="h1").owner is not None
+    result = routes.register(said(state=4), OWN, 5, host="h1")
+    assert (result.stale, result.displaced) == (False, address)
+    assert routes.register(said(address=address, state=claimed + 2), connection, 6, host="h3").owner is not None
+    assert routes.groups["a"].addresses() == {0: KEY[1]}
+
+
+def test_of_former_members_some_are_remembered() -> None:
+    routes = table(state=1)
+    for number in range(FORMER_MEMBERS + 5):
+        routes.register(said(1, address=f"10.0.1.1:{number}", state=1), OTHER, 1, host="h2")
+        routes.remove(routes.lost_with(OTHER))
+    assert list(routes.groups["a"].former) == [f"10.0.1.1:{number}" for number in range(5, FORMER_MEMBERS + 5)]
+    routes = table()
+    routes.register(said(1, address=ELECTED), OTHER, 1, host="h2")
+    routes.remove(routes.lost_with(OTHER))
+    assert routes.groups["a"].former == {}  # nobody is elected in a group without controllers
 
 
 def test_heartbeats_and_goodbyes_of_another_host_do_not_count() -> None:
