@@ -5,6 +5,7 @@ import attrs
 from understudy.broker.config_values import (
     BrokerId,
     Controllers,
+    Missed,
     NameServers,
     NotNegative,
     Permission,
@@ -68,8 +69,8 @@ class BrokerConfig(InertBrokerConfig):
         consumer_offset_update_version_step: commits after which the table of offsets has another version, as other
             brokers see it.
         controller_addr: host:port of the controllers, divided by ``;``; needed with ``enableControllerMode``.
-        controller_heart_beat_timeout_mills: milliseconds of silence after which controllers take this broker for dead;
-            a master trusts their word for less.
+        controller_heart_beat_timeout_mills: milliseconds of silence after which controllers take this broker for dead,
+            ten minutes at most; a master trusts their word for less.
         default_message_request_mode: PULL or POP, for groups that have no mode of their own and ask the broker for
             their queues.
         default_pop_share_queue_num: with ``defaultMessageRequestMode=POP``: of how many fellows a member pops the
@@ -232,7 +233,7 @@ class BrokerConfig(InertBrokerConfig):
     config_black_list: str = "configBlackList;brokerConfigPath"
     consumer_offset_update_version_step: int = 500
     controller_addr: Controllers = ""
-    controller_heart_beat_timeout_mills: Positive = 10000
+    controller_heart_beat_timeout_mills: Missed = 10000
     default_message_request_mode: RequestMode = "PULL"
     default_pop_share_queue_num: int = -1
     default_topic_queue_nums: QueueCount = 8

@@ -41,6 +41,7 @@ def _no_hours(text: str) -> str | None:
 Positive = Annotated[int, Between(1, INT[1], f"a number above 0, at most {INT[1]}")]
 QueueCount = Annotated[int, Between(1, QUEUE_LIMIT, f"1 to {QUEUE_LIMIT} queues")]
 ReviveQueueCount = Annotated[int, Between(1, ORDER_QUEUE, f"1 to {ORDER_QUEUE} queues")]
+Missed = Annotated[int, Between(1, 600_000, "1 to 600000 milliseconds")]
 NotNegative = Annotated[int, Between(0, INT[1])]
 NotNegativeLong = Annotated[int, Between(0, LONG[1])]
 BrokerId = Annotated[int, Between(-1, LONG[1])]

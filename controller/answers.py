@@ -11,7 +11,6 @@ from understudy.controller.commands import Outcome
 from understudy.controller.failover import ElectionRecord
 from understudy.controller.group import Group
 from understudy.controller.leadership import heard_leader
-from understudy.controller.liveness import BrokerKey
 from understudy.controller.raft.facts import Facts
 from understudy.remoting.bodies import JsonError, json_of
 from understudy.remoting.codes import ResponseCode
@@ -50,31 +49,6 @@ def incarnation_of(command: Command) -> str:
     """Return the incarnation of a broker's store; empty when it does not say it, or something else."""
     text = optional(command, "storeIncarnation") or ""
     return text if len(text) <= INCARNATION_LENGTH and text.isascii() else ""
-
-
-def check_owner(group: Group | None, key: BrokerKey, address: str) -> None:
-    """Refuse a heartbeat of a broker that is not the one whom the group has under its id; it would keep that one alive.
-
-    Args:
-        group: that has the name; ``None``: none has.
-        key: the broker.
-        address: where it is.
-
-    Raises:
-        CommandError: it is of another cluster, or the id belongs to a broker at another address: that registered later.
-    """
-    if group is None:
-        return
-    if group.cluster_name not in ("", key.cluster_name):
-        remark = (
-            f"Broker-set: {key.broker_name} belongs to cluster {group.cluster_name}; give the brokers of cluster "
-            f"{key.cluster_name[:100]} another brokerName"
-        )
-        raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
-    replica = group.replicas.get(key.broker_id)
-    if replica is not None and replica.address != address:
-        remark = f"BrokerId: {key.broker_id} in broker-set: {key.broker_name} belongs to {replica.address}"
-        raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
 
 
 def value_of(command: Command) -> Any:

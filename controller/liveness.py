@@ -51,6 +51,7 @@ class Heartbeat:
         interval_seconds: between its heartbeats; 0: it does not say.
         silent: it was missed for its silence: something between it and this controller may be in the way.
         excused_until: it is not missed before, monotonic seconds.
+        source: host at the other end of the connection.
     """
 
     address: str
@@ -63,6 +64,7 @@ class Heartbeat:
     end_reason: str = ""
     silent: bool = False
     excused_until: float = -math.inf
+    source: str = ""
 
     @property
     def missed_at(self) -> float:

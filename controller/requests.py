@@ -8,7 +8,6 @@ import msgspec
 
 from understudy.controller.answers import (
     broker_id_of,
-    check_owner,
     election_body,
     group_answer,
     incarnation_of,
@@ -32,6 +31,7 @@ from understudy.controller.operators import Operators
 from understudy.controller.raft.errors import NotLeaderError
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.replication import NOT_LEADER, ReplicatedMetadata
+from understudy.controller.trust import LONGEST_TIMEOUT_MS, Speakers, source_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -59,8 +59,6 @@ LANE = "controller"
 MAX_GROUPS = 10_000
 MAX_REPLICAS = 1_000
 """Groups of a controller, and replicas of a group; whoever reaches the port may apply for ids."""
-MAX_STRANGERS = 1_000
-"""Brokers without an id here whose heartbeats are kept: theirs may be on its way, or they send nonsense."""
 MAX_NAMES = 20_000
 """Names in one question about many groups."""
 
@@ -103,6 +101,7 @@ class ControllerRequests:
         self._settings = settings
         self._settings_requests = SettingsRequests(settings, world.disk, settled=self._settings_changed, fields={})
         self._operators = operators
+        self._speakers = Speakers(metadata, liveness)
         self.heartbeat_count = 0
 
     def register(self, server: Dispatcher, meter: ControllerMeter | None = None) -> None:
@@ -136,10 +135,8 @@ class ControllerRequests:
             raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId")
         key = BrokerKey(required(command, "clusterName"), required(command, "brokerName"), broker_id)
         address = required(command, "brokerAddr")
-        check_owner(self._metadata.groups.get(key.broker_name), key, address)
-        if not self._registered(key.broker_name, broker_id):
-            self._check_room_for(key)
         now = self._clock.monotonic()
+        self._speakers.check_heartbeat(key, address, connection, now)
         facts = Live(
             number_of(command, "epoch", -1),
             number_of(command, "maxOffset", -1),
@@ -148,9 +145,11 @@ class ControllerRequests:
             optional_bool(command, "confirmsElection") or False,
             incarnation_of(command),
         )
-        timeout_ms = number_of(command, "heartbeatTimeoutMills", DEFAULT_TIMEOUT_MS)
+        timeout_ms = min(number_of(command, "heartbeatTimeoutMills", DEFAULT_TIMEOUT_MS), LONGEST_TIMEOUT_MS)
         pause_seconds = max(0, number_of(command, "heartbeatInterval", 0)) / 1000
-        heartbeat = Heartbeat(address, now, timeout_ms / 1000, connection, facts, pause_seconds)
+        heartbeat = Heartbeat(
+            address, now, timeout_ms / 1000, connection, facts, pause_seconds, source=source_of(connection)
+        )
         self.heartbeat_count += 1
         try:
             came_alive = self._liveness.heartbeat(key, heartbeat)
@@ -159,16 +158,6 @@ class ControllerRequests:
         if came_alive:
             self._failover.suspect(key.broker_name, f"broker {broker_id} came alive and the group has no master")
         return response(command, ResponseCode.SUCCESS, "Heart beat success")
-
-    def _check_room_for(self, stranger: BrokerKey) -> None:
-        """Refuse a heartbeat of a broker that has no id here, if there are very many of them."""
-        liveness = self._liveness
-        if liveness.record(stranger.broker_name, stranger.broker_id) is not None or liveness.known < MAX_STRANGERS:
-            return
-        registered = sum(len(group.replicas) for group in self._metadata.groups.values())
-        if liveness.known >= registered + MAX_STRANGERS:
-            remark = f"[OVERLOAD]system busy, heartbeats of {MAX_STRANGERS} brokers that have no id are kept already"
-            raise CommandError(ResponseCode.SYSTEM_BUSY, remark)
 
     def _controller_metadata(self, connection: Connection, command: Command) -> Command:
         fields = {"isLeader": "true" if self._member.leads() else "false"}
@@ -221,12 +210,13 @@ class ControllerRequests:
     async def _alter_sync_state_set(self, connection: Connection, command: Command) -> Command:
         self._check_leader()
         new_set, set_epoch = sync_state_set(command)
-        name = required(command, "brokerName")
+        name, master_id = required(command, "brokerName"), required_int(command, "masterBrokerId")
+        self._speakers.check(name, master_id, connection, self._clock.monotonic(), {"newSyncStateSetEpoch": "0"})
         living = self._failover.living(name)
         outcome = await self._replicated.run(
             AlterSyncStateSet(
                 name,
-                required_int(command, "masterBrokerId"),
+                master_id,
                 required_int(command, "masterEpoch"),
                 set_epoch,
                 new_set,
@@ -290,6 +280,7 @@ class ControllerRequests:
                 return response(command, ResponseCode.CONTROLLER_INVALID_REQUEST, remark, names)
             outcome = await self._replicated.run(RegisterBroker(cluster, name, broker_id, address, alive))
         else:
+            self._speakers.check(name, broker_id, connection, self._clock.monotonic(), names)
             outcome = self._metadata.registration(name, broker_id, alive)
         if outcome.code:
             return response(command, outcome.code, outcome.remark, names)

@@ -79,8 +79,11 @@ class LocalQuorum:
 
 
 class FakeConnection:
-    address = "127.0.0.1:4711"
-    local, peer, source = ("127.0.0.1", 21310), ("127.0.0.1", 4711), "127.0.0.1"
+    """A connection from a host."""
+
+    def __init__(self, source: str = "127.0.0.1") -> None:
+        self.address = f"{source}:4711"
+        self.local, self.peer, self.source = ("127.0.0.1", 21310), (source, 4711), source
 
 
 class SilentReplicas:
@@ -148,8 +151,10 @@ class Desk:
     def register_async(self, code: int, handler: Any, kind: str) -> None:
         self.handlers[int(code)] = handler
 
-    async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
-        command, connection = request(code, ext, body), cast(Connection, FakeConnection())
+    async def ask(
+        self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", host: FakeConnection | None = None
+    ) -> Command:
+        command, connection = request(code, ext, body), cast(Connection, host or FakeConnection())
         if len(body) >= 1 << 14:
             await read_ahead(InPlace(), command, JSON.read)  # as servers do with large bodies
         try:

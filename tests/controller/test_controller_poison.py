@@ -20,7 +20,7 @@ from understudy.controller.commands import (
 from understudy.controller.metadata import Metadata
 from understudy.controller.raft.errors import CommandRefusedError, FatalError
 from understudy.controller.raft.sessions import COMMAND, REFUSED, ReplicatedState, encode_envelope
-from understudy.controller.requests import MAX_STRANGERS
+from understudy.controller.trust import MAX_STRANGERS
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.testkit.turns import turns_beside
