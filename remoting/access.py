@@ -86,6 +86,10 @@ ADMINISTRATION = frozenset(
 """What operators and their tools ask: what changes tables, settings or files, and what shows their content."""
 
 
+ADMINISTRATION_BY_FIELD: dict[int, str] = {_C.CONTROLLER_ELECT_MASTER: "designateElect"}
+"""Codes of another class that are administration when the header field of that name is true."""
+
+
 class AddressRanges:
     """Addresses and networks that may do something.
 

@@ -19,7 +19,7 @@ from understudy.remoting import access, bodies
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command, held_bytes, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.fields import CommandError
+from understudy.remoting.fields import CommandError, optional_bool
 from understudy.remoting.frame import Buffer, buffers_of, encode
 from understudy.remoting.limits import LaneLimits
 from understudy.runtime.clock import Clock
@@ -102,15 +102,17 @@ class Dispatcher:
         if reading is None and code in bodies.JSON_BODIES:
             reading = bodies.JSON
         gate = self.gate
-        if reading is None and gate is not None and code not in access.ADMINISTRATION:
+        field = access.ADMINISTRATION_BY_FIELD.get(code)
+        administration = code in access.ADMINISTRATION or field is not None
+        if reading is None and gate is not None and not administration:
             self._handlers[int(code)] = gate.guarded(int(code), handler)
             return
         if reading is not None:
             handler = self._after_reading(handler, reading, gate)
         elif gate is not None:
             handler = _behind(gate.authorize, handler)
-        if code in access.ADMINISTRATION:
-            handler = self._for_administrators(handler)
+        if administration:
+            handler = self._for_administrators(handler, field)
         self._handlers[int(code)] = handler if gate is None else _behind(gate.authenticate, handler)
 
     def register_async(
@@ -131,8 +133,10 @@ class Dispatcher:
 
         self.register(code, submit, reading)
 
-    def _for_administrators(self, handler: Handler) -> Handler:
+    def _for_administrators(self, handler: Handler, field: str | None) -> Handler:
         def handle(connection: Connection, command: Command) -> Answer:
+            if field is not None and not optional_bool(command, field):
+                return handler(connection, command)
             if self.administrators is not None and not self.administrators.holds(connection.source):
                 told, now = self._shared.load.lines, self._clock.monotonic()
                 told.tell(log.warning, "administration refused", now, peer=connection.address, code=command.code)

@@ -293,6 +293,35 @@ async def test_an_operator_elsewhere_needs_the_secret_to_have_a_member_forgotten
         nursery.cancel_scope.cancel()
 
 
+class ClosedControllers(SimControllers):
+    def config(self, name: str) -> ControllerConfig:
+        return attrs.evolve(super().config(name), admin_addresses="10.0.0.1")
+
+
+async def test_the_master_is_moved_by_administrators_only_and_brokers_are_elected_all_the_same(
+    autojump_clock: MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        cluster = ClosedControllers(random.Random(1), nursery, ControllersResult(0), {"a": 2})
+        cluster.start()
+        # given a group whose brokers had one of them elected
+        await cluster.wait_in_sync("a", 2)
+        active = await cluster.wait_active()
+        assert active.controller is not None
+        group = active.controller.metadata.groups["a"]
+        before = (group.master_id, group.master_epoch)
+        # when somebody on another host wants the other one
+        command = load_commands()["electMaster"]
+        slave = next(each for each in group.sync_state_set if each != group.master_id)
+        values = parse(command.all_options, f"-a {active.name}:{API_PORT} -bn a -c C -b {slave}".split())
+        operator = World(VirtualClock(), cluster.network.host("operator"), SimDisk(cluster.source), cluster.source)
+        with pytest.raises(BrokerError, match="adminAddresses of this server does not name operator"):
+            await run_command(command, values, [], Output(False, io.StringIO()), operator)
+        # then nothing happens
+        assert before == (group.master_id, group.master_epoch)
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize(
     ("local", "source", "peer", "allowed"),
     [

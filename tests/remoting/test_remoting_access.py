@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Generator
 
 import pytest
 import trio
@@ -17,7 +18,8 @@ from understudy.remoting.access import (
 )
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import request, response
+from understudy.remoting.command import Command, request, response
+from understudy.remoting.dispatch import Handler
 from understudy.remoting.frame import FrameReader, encode
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.world import real_world
@@ -68,6 +70,37 @@ async def test_a_closed_server_answers_administration_to_some(listed: str | None
                 assert answer.code == (code if asked in ADMINISTRATION else 0), asked
                 if answer.code:
                     assert "adminAddresses of this server does not name 127.0.0.1" in (answer.remark or "")
+        nursery.cancel_scope.cancel()
+
+
+class Open:
+    """A gate that everything passes."""
+
+    def authenticate(self, command: Command, address: str) -> None: ...
+
+    def authorize(self, command: Command, address: str) -> None: ...
+
+    def authorize_in_steps(self, command: Command, address: str) -> Generator[None, None, None]:
+        yield from ()
+
+    def guarded(self, code: int, handler: Handler) -> Handler:
+        return handler
+
+
+@pytest.mark.parametrize("gate", [None, Open()], ids=["unsigned", "signed"])
+@pytest.mark.parametrize(("ext", "code"), [({"designateElect": "TRUE"}, 16), ({"designateElect": "false"}, 0), ({}, 0)])
+async def test_a_request_that_is_administration_by_what_it_says_is_answered_to_some(
+    ext: dict[str, str], code: int, gate: Open | None
+) -> None:
+    world = real_world()
+    server = RemotingServer(world, "127.0.0.1", 0)
+    server.administrators, server.gate = ranges_of("10.0.0.1"), gate
+    server.register(RequestCode.CONTROLLER_ELECT_MASTER, lambda connection, command: response(command))
+    async with trio.open_nursery() as nursery, open_client(world) as client:
+        host, port = await server.bind()
+        nursery.start_soon(server.run)
+        answer = await client.invoke(f"{host}:{port}", request(RequestCode.CONTROLLER_ELECT_MASTER, ext), 5000)
+        assert answer.code == code
         nursery.cancel_scope.cancel()
 
 
