@@ -76,6 +76,8 @@ START_ONLY = frozenset(
         "mappedFileSizeConsumeQueueExt",
         "mappedFileSizeTimerLog",
         "maxErrorRateOfBloomFilter",
+        "metricsPromExporterHost",
+        "metricsPromExporterPort",
         "reviveQueueNum",
         "storePathBrokerIdentity",
         "storePathCommitLog",

@@ -28,6 +28,8 @@ DEFAULT_LISTEN_PORT = 10811
 ALWAYS_BLACK = (
     frozenset({"addBrokerFolders", "brokerConfigPaths", "rocketmqHome", "configBlackList", ADMIN_KEY}) | WAITING_KEYS
 )
+START_ONLY = frozenset({"bindAddress", "listenPort"})
+"""Where it listens."""
 
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)
@@ -162,8 +164,8 @@ class ContainerOptions:
         return ALWAYS_BLACK | listed_keys(self.container.config_black_list)
 
     def start_only(self) -> frozenset[str]:
-        """Return nothing: what takes effect at the next start may be written now, as in the reference."""
-        return frozenset()
+        """Return :data:`START_ONLY`."""
+        return START_ONLY
 
     def broker_files(self) -> list[str]:
         """Return the configuration files of the brokers to start, in order."""

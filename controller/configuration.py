@@ -31,6 +31,23 @@ ALWAYS_BLACK = (
     frozenset({"configBlackList", "configStorePath", "rocketmqHome", ADMIN_KEY, SECRET_FILE_KEY, OPEN_KEY})
     | WAITING_KEYS
 )
+START_ONLY = frozenset(
+    {
+        "bindAddress",
+        "controllerDLegerGroup",
+        "controllerDLegerPeers",
+        "controllerDLegerSelfId",
+        "controllerLogFile",
+        "controllerRaftPeers",
+        "controllerRaftTlsAuthority",
+        "controllerRaftTlsCertificate",
+        "controllerRaftTlsKey",
+        "controllerStorePath",
+        "metricsPromExporterHost",
+        "metricsPromExporterPort",
+    }
+)
+"""Who and where a controller is, and which files it needs: a wrong one keeps it from its next start."""
 
 
 def _home(*names: str) -> str:

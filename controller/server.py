@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from understudy.controller.configuration import ALWAYS_BLACK, ControllerConfig, check, read_peers, timing, tls_files
+from understudy.controller.configuration import (
+    ALWAYS_BLACK,
+    START_ONLY,
+    ControllerConfig,
+    check,
+    read_peers,
+    timing,
+    tls_files,
+)
 from understudy.controller.failover import Failover
 from understudy.controller.leadership import tell_when_nobody_leads, tell_who_leads
 from understudy.controller.liveness import BrokerKey, Liveness
@@ -71,7 +79,7 @@ class Controller:
         self._security = security or SecuritySettings()
         self.peers = read_peers(config)
         config = attrs.evolve(config, listen_port=self.peers.api[self.peers.own][1])
-        self.settings = SettingsInForce(config, ALWAYS_BLACK, check)
+        self.settings = SettingsInForce(config, ALWAYS_BLACK, check, START_ONLY)
         self.metadata = Metadata()
         self.member = QuorumMember(
             world,

@@ -116,6 +116,10 @@ ALWAYS_BLACK = (
 )
 
 
+START_ONLY = frozenset({"bindAddress", "enableControllerInNamesrv", "listenPort"})
+"""Where it listens, and whether a controller runs beside it, which needs keys that only the file can give."""
+
+
 def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[NamesrvConfig, list[str]]:
     """Read the settings of a file.
 

@@ -10,7 +10,7 @@ import trio
 from understudy.namesrv.admin_requests import AdminRequests
 from understudy.namesrv.broker_requests import BrokerRequests
 from understudy.namesrv.client_requests import ClientRequests
-from understudy.namesrv.config import ALWAYS_BLACK, NamesrvConfig
+from understudy.namesrv.config import ALWAYS_BLACK, START_ONLY, NamesrvConfig
 from understudy.namesrv.key_values import KeyValueConfig
 from understudy.namesrv.liveness import Liveness
 from understudy.namesrv.notices import Notifier
@@ -79,7 +79,7 @@ class NameServer:
         self._world = world
         self._controller = controller
         self.table = RouteTable(TopicTable(kept=world.load.kept))
-        self.settings = SettingsInForce(config, ALWAYS_BLACK)
+        self.settings = SettingsInForce(config, ALWAYS_BLACK, start_only=START_ONLY)
         self.key_values = KeyValueConfig(world.disk, config.kv_config_path)
         security = security or SecuritySettings()
         self._notifier = Notifier(world, security)

@@ -79,6 +79,7 @@ class SettingsInForce(Generic[Settings]):
         settings: those of the start.
         always_black: keys that may never be changed over the network, whatever ``configBlackList`` says.
         check: raises ``ConfigError`` when values do not fit together.
+        start_only: keys that a running program cannot change, and that may keep it from its next start.
     """
 
     def __init__(
@@ -86,10 +87,12 @@ class SettingsInForce(Generic[Settings]):
         settings: Settings,
         always_black: frozenset[str],
         check: Callable[[Settings], None] = lambda settings: None,
+        start_only: frozenset[str] = frozenset(),
     ) -> None:
         self.current = settings
         self._always_black = always_black
         self._check = check
+        self._start_only = start_only
 
     def properties(self) -> dict[str, str]:
         return dict(sorted(shown(self.current).items()))
@@ -109,7 +112,7 @@ class SettingsInForce(Generic[Settings]):
         return self._always_black | listed_keys(self.current.config_black_list)
 
     def start_only(self) -> frozenset[str]:
-        return frozenset()
+        return self._start_only
 
     def _with(self, values: Mapping[str, Any]) -> Settings:
         return attrs.evolve(self.current, **values)  # type: ignore[misc]  # the plugin cannot see through a variable

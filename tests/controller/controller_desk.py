@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import trio
 
-from understudy.controller.configuration import ALWAYS_BLACK, ControllerConfig, check, read_peers
+from understudy.controller.configuration import ALWAYS_BLACK, START_ONLY, ControllerConfig, check, read_peers
 from understudy.controller.election import Live
 from understudy.controller.failover import Failover
 from understudy.controller.liveness import BrokerKey, Heartbeat, Liveness
@@ -116,7 +116,7 @@ class Desk:
         ends = LogEnds(cast(RemotingClient, SilentReplicas()), self.world.threads)
         self.failover = Failover(self.world, member, self.metadata, replicated, self.liveness, self.notifier, ends)
         self.failover.config = config
-        self.settings = SettingsInForce(config, ALWAYS_BLACK, check)
+        self.settings = SettingsInForce(config, ALWAYS_BLACK, check, START_ONLY)
         self.requests = ControllerRequests(
             self.world,
             read_peers(config),

@@ -79,8 +79,11 @@ async def test_settings_change_at_once_and_stay(tmp_path: Path) -> None:
         assert b"supportActingMaster=true\n" in (await peer.ask(319)).body
         assert (tmp_path / "namesrv.conf").read_bytes() == b"supportActingMaster=true\n"
         # and what cannot be meant is refused whole
-        bad = await peer.ask(318, body=b"supportActingMaster=false\nlistenPort=many\n")
-        assert (bad.code, bad.remark) == (29, "request: listenPort=many: expected a port from 0 to 65535")
+        bad = await peer.ask(318, body=b"supportActingMaster=false\nwaitSecondsForService=many\n")
+        assert (bad.code, bad.remark) == (
+            29,
+            "request: waitSecondsForService=many: expected a whole number from 0 to 2147483647",
+        )
         assert b"supportActingMaster=true\n" in (await peer.ask(319)).body
 
 

@@ -94,9 +94,7 @@ _AT_THE_START = {
 """What listeners, the lanes of their handlers, tables, files and topics of the system are made with."""
 _FAMILIES_AT_THE_START = ("controllerDLeger", "controllerRaft", "metrics", "metricGrpc", "metricLogging")
 _OF_CONTROLLERS_AT_THE_START = {
-    "controllerLogFile",
     "controllerRequestThreadPoolQueueCapacity",
-    "controllerStorePath",
     "controllerType",
     "controllerUnknownBrokerGrace",
 }
@@ -137,14 +135,14 @@ def page() -> str:
             [NamesrvConfig, MetricsKeys],
             namesrv_config.NO_EFFECT,
             {*namesrv_config.ALWAYS_BLACK, *fields_of(MetricsKeys)},
-            (),
+            namesrv_config.START_ONLY,
         ),
         _program(
             "Containers",
             [BrokerContainerConfig, server],
             {**netty_config.NO_EFFECT, **container_config._INERT},
             container_config.ALWAYS_BLACK,
-            (),
+            container_config.START_ONLY,
             {"listenPort": f"`{container_config.DEFAULT_LISTEN_PORT}`"},
         ),
         _program(
@@ -152,7 +150,7 @@ def page() -> str:
             [ControllerConfig],
             file_warnings.NO_EFFECT,
             controller_configuration.ALWAYS_BLACK,
-            _OF_CONTROLLERS_AT_THE_START,
+            controller_configuration.START_ONLY | _OF_CONTROLLERS_AT_THE_START,
             {"listenPort": "that of `controllerDLegerPeers`"},
         ),
         _program("Proxies", [ProxyConfig], {}, fields_of(ProxyConfig), ()),
