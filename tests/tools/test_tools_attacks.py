@@ -60,7 +60,7 @@ def test_a_normal_client_is_served_beside_an_attack(name: str, monkeypatch: pyte
     monkeypatch.setattr(proxy_loads, "SECONDS", 0.5)
 
     (kind,) = [kind for kind in chaos.KINDS if kind.name == name]
-    verdict = chaos.attack(kind, Strength(0.5, 100, 1), LENIENT_MS)
+    verdict = chaos.attack_once(kind, Strength(0.5, 100, 1), LENIENT_MS)
     assert [] == verdict.faults, verdict.line() + verdict.made()
     assert len(verdict.measured.acknowledged) > 10
     assert verdict.longest.processor_ms > 0
@@ -124,7 +124,7 @@ def test_the_judge_sees_lost_messages_and_slowness(monkeypatch: pytest.MonkeyPat
             return [Effect("topics were deleted", peer.ask(215, {"topic": chaos.TOPIC}).code == 0)]
 
     monkeypatch.setattr(chaos, "QUIET_SHARE", 1.0)
-    verdict = chaos.attack(chaos.Kind("forget", forget), Strength(0.5, 100, 1), 0.001)
+    verdict = chaos.attack_once(chaos.Kind("forget", forget), Strength(0.5, 100, 1), 0.001)
     text = verdict.line()
     assert verdict.lost > 0 and "acknowledged messages are lost" in text
     assert "p99 above 0.001 ms" in text
