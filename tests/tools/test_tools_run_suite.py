@@ -62,9 +62,17 @@ def test_the_files_that_the_order_names_are_there(request: pytest.FixtureRequest
 
 
 @pytest.mark.parametrize(("processors", "workers"), [(1, 3), (2, 4), (3, 5), (16, 6)])
-def test_one_worker_more_than_processors_takes_files(
+def test_two_workers_more_than_processors_take_files(
     processors: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_suite.os, "sched_getaffinity", lambda pid: set(range(processors)))
     assert ["-n", str(workers), "--dist", "loadfile"] == run_suite.workers(["-q"])[:4]
     assert run_suite.workers(["-x"]) == []
+
+
+def test_the_readme_of_the_tests_says_how_many_workers_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_suite.os, "sched_getaffinity", lambda pid: {0})
+    words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight"]
+    more, most = words[int(run_suite.workers([])[1]) - 1], words[run_suite.MOST_WORKERS]
+    text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    assert f"{more} workers more than processors, but {most} at most" in text
