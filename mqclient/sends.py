@@ -21,6 +21,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.runtime.portal_jobs import Told
+from understudy.runtime.signal import Signal
 
 
 class Sends:
@@ -94,7 +95,7 @@ class _Line:
         self._clock = producer.session.world.clock
         self._rows: dict[_Row, Callable[[], None]] = {}
         self._looks_at = math.inf
-        self._sooner = trio.Event()
+        self._sooner = Signal()
 
     def ask(self, row: _Row) -> Callable[[], None] | None:
         if math.isinf(self._looks_at) and not self.connection.start_soon(self._watch):
@@ -139,7 +140,6 @@ class _Line:
         try:
             while self._rows:
                 self._looks_at = min(row.until for row in self._rows)
-                self._sooner = trio.Event()
                 with self._clock.move_on_after(max(self._looks_at - self._clock.monotonic(), 0)):
                     await self._sooner.wait()
                 now = self._clock.monotonic()
