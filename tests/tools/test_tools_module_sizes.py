@@ -1,4 +1,4 @@
-"""No module grows beyond what one can read at a sitting; what does is divided by what its parts mean."""
+"""No module grows beyond what one can read at a sitting; what does is divided by what its parts mean. Nor do pages."""
 
 from __future__ import annotations
 
@@ -39,3 +39,10 @@ def test_a_module_is_measured_below_its_docstring(tmp_path: Path) -> None:
     assert MOST_LINES == lines_of(module)
     module.write_text("a = 1\n" * (MOST_LINES + 1))
     assert MOST_LINES + 1 == lines_of(module)
+
+
+def test_what_is_added_most_is_told_to_contributors_in_ten_lines_each() -> None:
+    sections = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    assert len(sections) == 4
+    lines = {section.splitlines()[0]: sum(map(bool, section.splitlines()[1:])) for section in sections}
+    assert {} == {title: count for title, count in lines.items() if count > 10}
