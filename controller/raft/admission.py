@@ -87,14 +87,14 @@ class Admission:
                 True,
             )
         consensus.features[hello.source] = hello.features
-        return Welcome(consensus.journal.incarnation, self._settings.features, consensus.journal.virgin)
+        return Welcome(consensus.journal.incarnation, self._settings.features, consensus.journal.is_blank)
 
     def welcomed(self, consensus: Consensus, peer: str, welcome: Welcome) -> str:
         """Judge the answer of *peer*; returns what is wrong with it, or an empty string."""
         problem = _pin(consensus.journal, peer, welcome.incarnation)
         if not problem:
             self._refusals.pop(peer, None)
-            consensus.welcomed(peer, welcome.virgin, welcome.features)
+            consensus.welcomed(peer, welcome.blank_disk, welcome.features)
         return problem
 
     def refused(self, peer: str, refusal: Refusal, log_path: str) -> None:

@@ -89,7 +89,7 @@ class Consensus:
         self.timing = timing
         self.now = turn_clock.now = now
         self.events: deque[Event] = deque(maxlen=2000)
-        self.virgins: dict[str, bool] = {}
+        self.blank_disks: dict[str, bool] = {}
         self.features: dict[str, int] = {}
         self._random = source
         self._outbox: list[tuple[str, PeerMessage]] = []
@@ -97,7 +97,7 @@ class Consensus:
         self.core = Core(member, self.peers, journal, snapshots, timing, self, compaction_entries)
         self._leading = Leading(self.peers, self.core, journal, snapshots, timing)
         self._voting = Voting(self.core, journal, lambda: self._hears_leader(), self._outbox, self._emit)
-        started = -math.inf if journal.virgin else now
+        started = -math.inf if journal.is_blank else now
         self._following = Following(member, self.core, journal, snapshots, started, self._outbox, self._emit)
         if not peers and not journal.voter:
             journal.set_voter()
@@ -116,13 +116,13 @@ class Consensus:
         """Messages to *peer* would be lost from now on."""
         self.core.outlet.disconnect(self.core.nodes[peer])
 
-    def welcomed(self, peer: str, virgin: bool, features: int) -> None:
+    def welcomed(self, peer: str, blank_disk: bool, features: int) -> None:
         """*peer* accepted this member and said what its disk knows."""
-        self.virgins[peer] = virgin
+        self.blank_disks[peer] = blank_disk
         self.features[peer] = features
-        if not self.journal.voter and self.journal.virgin and all(self.virgins.get(p, False) for p in self.peers):
+        if not self.journal.voter and self.journal.is_blank and all(self.blank_disks.get(p, False) for p in self.peers):
             self.journal.set_voter()
-            self._emit("voter", "every disk of the quorum is empty: this one founds it with the others")
+            self._emit("voter", "every disk of the quorum is blank: this one founds it with the others")
 
     def step_down(self) -> None:
         """Lead no longer, in the same term: others may have elected somebody whom this member could not hear."""
@@ -137,7 +137,7 @@ class Consensus:
         """Forget which disk *peer* has, and what it had confirmed; returns whether a disk was known."""
         known = peer in self.journal.peers
         self.journal.set_peer(peer, "")
-        self.virgins.pop(peer, None)
+        self.blank_disks.pop(peer, None)
         self._leading.forget(peer)
         return known
 

@@ -304,8 +304,8 @@ class Journal(JournalInterface):  # type: ignore[misc]
         self._put(Kind.VOTER, b"\1")
 
     @property
-    def virgin(self) -> bool:
-        """Whether this disk has never heard of an election."""
+    def is_blank(self) -> bool:
+        """Whether this disk is blank: it has never heard of an election."""
         return self.term == 0 and self.last_index() <= 1
 
     def last_index(self) -> int:

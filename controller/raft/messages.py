@@ -68,11 +68,17 @@ class Proof(Struct, tag="proof", array_like=True, frozen=True):
 
 
 class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
-    """The accepting side knows the dialler. *virgin*: no leader was ever elected as far as its disk knows."""
+    """The accepting side knows the dialler.
+
+    Attributes:
+        incarnation: of its disk.
+        features: the newest ones that its program has, as a number.
+        blank_disk: no leader was ever elected as far as its disk knows.
+    """
 
     incarnation: Text
     features: Index
-    virgin: bool
+    blank_disk: bool
 
 
 class Refusal(Struct, tag="refusal", array_like=True, frozen=True):
