@@ -307,12 +307,12 @@ class Pops:
                 found.append(point)
             if number % _TURN == 0:
                 await trio.lowlevel.checkpoint()
-        places = set_back(found, broker.offsets)
-        for (group, topic, queue_id), offset in places.items():
+        offsets = set_back(found, broker.offsets)
+        for (group, topic, queue_id), offset in offsets.items():
             log.info("what it handed out is cut off the log", group=group, topic=topic, queue=queue_id, offset=offset)
             self.moving.reset(group, topic, queue_id)
             broker.offsets.cut({f"{topic}@{group}": {queue_id: offset}})
-        if places:
+        if offsets:
             await broker.persistence.save(broker.tables.offsets.name)
 
     def _move(self, offsets: Mapping[GroupQueue, int]) -> None:

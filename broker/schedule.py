@@ -190,8 +190,8 @@ class DelayLevels:
             return due_message(level, record)
         if not decided.again:
             return None
-        place = names.SCHEDULE_TOPIC, delay.queue_of_level(level)
-        return copy_of(record, *place, record.properties_text.encode(), record.reconsume_times)
+        target = names.SCHEDULE_TOPIC, delay.queue_of_level(level)
+        return copy_of(record, *target, record.properties_text.encode(), record.reconsume_times)
 
 
 @attrs.frozen

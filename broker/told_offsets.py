@@ -24,15 +24,15 @@ UNKNOWN = -2
 """Stands for an offset at a master that was not looked at yet; -1 is one that it does not have."""
 
 
-def moves_on(offset: int, seen: int, theirs: int) -> bool:
+def moves_on(offset: int, looked_at: int, theirs: int) -> bool:
     """Return whether the master goes on to *offset*, which a client committed at a slave.
 
     Args:
         offset: what was committed.
-        seen: where the master was when the slave looked.
+        looked_at: where the master was when the slave looked.
         theirs: where it is now, -1 for nowhere: what has moved there since knows better.
     """
-    return offset > theirs >= seen
+    return offset > theirs >= looked_at
 
 
 @attrs.define

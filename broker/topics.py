@@ -329,10 +329,10 @@ class TopicTable:
         """
         theirs = {row.name: row for row in rows}
         yield
-        seen = self._changes
+        before = self._changes
         stay = self.system_names if delete else None
         changed, gone = yield from compared(self.rows, theirs, overwrite, stay)
-        if seen != self._changes:  # somebody has changed some of them meanwhile
+        if before != self._changes:  # somebody has changed some of them meanwhile
             changed, gone = run_steps(compared(self.rows, theirs, overwrite, stay))
         self.rows.update({row.name: row for row in changed})
         for name in gone:

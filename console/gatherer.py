@@ -119,10 +119,10 @@ class Gatherer:
 
     async def not_old(self) -> None:
         """Wait for a look when what is known is old, or nothing is; at most as long as a look takes."""
-        seen = self.looked.count
+        handled = self.looked.count
         if self._clock.wall_ms() - self.known.at_ms > _OLD_MS * self._pace.share:
             with self._clock.move_on_after(5 * LOOK_SECONDS * self._pace.share):
-                await self.looked.wait(seen)
+                await self.looked.wait(handled)
 
     async def run(self) -> None:
         """Look until cancelled."""

@@ -124,24 +124,24 @@ async def _retries(
 async def _retries_of(session: Session, message: ReceivedMessage, group: str, found: list[dict[str, Any]]) -> str:
     """Add the copies of *group* to *found*; return why some are not known, ``""`` when all are."""
     missing = ""
-    places = (
+    topics = (
         names.retry_topic(group),
         *(names.pop_retry_topic(group, message.topic, second_form=second) for second in (False, True)),
         names.dead_letter_topic(group),
     )
-    for place in places:
+    for topic in topics:
         try:
-            copies = await messages.find(session, place, message.message_id, kind="U", max_messages=32)
+            copies = await messages.find(session, topic, message.message_id, kind="U", max_messages=32)
         except RouteNotFoundError:
             continue  # the group never gave anything back in that way
         except ClientError as error:
-            missing = f"{place}: {error}"
+            missing = f"{topic}: {error}"
             continue
         found += [
             {
                 "group": group,
-                "topic": place,
-                "dead": place == places[-1],
+                "topic": topic,
+                "dead": topic == topics[-1],
                 "times": copy.reconsume_times,
                 "storedAt": copy.store_timestamp_ms,
                 "queueOffset": copy.queue_offset,

@@ -245,12 +245,12 @@ class Console:
         self._live += 1
         try:
             with gatherer.watching():
-                seen = gatherer.looked.count
+                handled = gatherer.looked.count
                 if gatherer.known.at_ms:
                     yield _event(gatherer.screen)
                 while True:
                     with self._world.clock.move_on_after(_QUIET_SECONDS) as scope:
-                        seen = await gatherer.looked.wait(seen)
+                        handled = await gatherer.looked.wait(handled)
                     if not self._guard.may_read(request.headers):
                         return
                     yield b": nothing new\n\n" if scope.cancelled_caught else _event(gatherer.screen)

@@ -89,13 +89,13 @@ class Users:
             self._nursery = nursery
             task_status.started()
             while True:
-                seen = self._changed.count
+                handled = self._changed.count
                 lasting = self._sign_ins.secrets(self._world.clock.monotonic())
                 self._owners = {cookie: owner for cookie, owner in self._owners.items() if cookie in lasting}
                 for credentials in self._open.keys() - set(self._owners.values()):
                     self._open.pop(credentials).over.set()
                 with self._world.clock.move_on_after(_LOOK_AGAIN_SECONDS):
-                    await self._changed.wait(seen)
+                    await self._changed.wait(handled)
 
     def left(self) -> None:
         """Close the view of a user whose last sign-in has ended; moves that have begun go on."""

@@ -76,8 +76,10 @@ def _next_step(group: Group, live: dict[int, Live], chosen: int | None, unclean_
             f"'{';'.join(map(str, members))}': the longest log of the others leads then, and what it lacks is lost"
         )
     if members:
-        places = ", ".join(f"{broker_id} ({group.replicas[broker_id].address})" for broker_id in members)
-        step = f"start broker {' or '.join(map(str, members))}: only {places} surely holds every acknowledged message"
+        addresses = ", ".join(f"{broker_id} ({group.replicas[broker_id].address})" for broker_id in members)
+        step = (
+            f"start broker {' or '.join(map(str, members))}: only {addresses} surely holds every acknowledged message"
+        )
     else:
         step = "no replica of the sync state set is registered any more"
     if not live:

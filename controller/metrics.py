@@ -120,13 +120,13 @@ def _round(newest: ElectionRound) -> list[Family]:
         for stage, given in (("pre_vote", newest.pre_votes), ("vote", newest.votes))
         for voter, answer in given.items()
     ]
-    place = {
+    labels = {
         "term": str(newest.term),
         "last_log_index": str(newest.last_index),
         "last_log_term": str(newest.last_term),
         "outcome": newest.outcome,
     }
     return [
-        Family("rocketmq_controller_election_round", "gauge", "this member's newest candidacy", [Sample(1, place)]),
+        Family("rocketmq_controller_election_round", "gauge", "this member's newest candidacy", [Sample(1, labels)]),
         Family("rocketmq_controller_election_answer", "gauge", "answers to this member's newest candidacy", answers),
     ]

@@ -259,12 +259,12 @@ def check_apart(chains: Iterable[tuple[int, Sequence[MappingItem]]]) -> None:
     owners: dict[tuple[str, int], int] = {}
     for global_id, items in chains:
         for item in items:
-            place = item.broker_name, item.queue_id
-            if place in owners:
+            queue = item.broker_name, item.queue_id
+            if queue in owners:
                 raise MappingError(
-                    f"logical queues {owners[place]} and {global_id} share queue {item.queue_id} of {item.broker_name}"
+                    f"logical queues {owners[queue]} and {global_id} share queue {item.queue_id} of {item.broker_name}"
                 )
-            owners[place] = global_id
+            owners[queue] = global_id
 
 
 def successor(old: TopicMapping | None, new: TopicMapping, *, force: bool = False) -> TopicMapping:

@@ -205,8 +205,8 @@ async def add_broker(context: Context) -> Any:
     except BrokerError as error:
         if error.remark != _NO_BROKER_FILE:
             raise
-        place = f"{context.values['b']} on the machine of {context.values['c']}"
-        raise CommandFailedError(f"{error}: {place} cannot be read, or has no key=value line") from error
+        file = f"{context.values['b']} on the machine of {context.values['c']}"
+        raise CommandFailedError(f"{error}: {file} cannot be read, or has no key=value line") from error
     context.output.line(f"add broker to {context.values['c']} success")
     return {"container": context.values["c"], "configPath": context.values["b"]}
 

@@ -34,7 +34,7 @@ class Replica:
     refusal: str = ""
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         return f"broker {self.broker_id} ({self.address})"
 
 
@@ -105,7 +105,7 @@ def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], sai
     by_id = {replica.broker_id: replica for replica in replicas}
     master = None if master_id is None else by_id.get(master_id)
     if master is not None and master.alive:
-        return f"nothing: {master.place} is master"
+        return f"nothing: {master.label} is master"
     if not replicas:
         return "start a broker of this group: the first one to come is master"
     living = [replica for replica in replicas if replica.in_sync and replica.alive]
@@ -115,12 +115,12 @@ def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], sai
     silent = [each for each in replicas if each.in_sync and not each.alive and each.epoch is not None]
     if silent:
         return (
-            f"let {silent[0].place} reach the controllers: look at its controllerAddr, and at the network between them"
+            f"let {silent[0].label} reach the controllers: look at its controllerAddr, and at the network between them"
         )
     if living and said:
         return said
     members = [replica for replica in replicas if replica.in_sync]
-    step = f"start {' or '.join(each.place for each in members)}: nobody else surely has every acknowledged message"
+    step = f"start {' or '.join(each.label for each in members)}: nobody else surely has every acknowledged message"
     if not members:
         step = "no member of the sync-state set is registered any more"
     rest = [replica for replica in replicas if replica.alive and replica.epoch is not None]
@@ -129,7 +129,7 @@ def next_step(name: str, master_id: int | None, replicas: Sequence[Replica], sai
     best = max(rest, key=lambda each: (each.epoch or 0, each.max_offset or 0, -each.broker_id))
     return (
         f"{step}. Only if that is lost for good: mqadmin updateControllerConfig -a CONTROLLERS "
-        f"-k enableElectUncleanMaster -v true; then {best.place} is elected "
+        f"-k enableElectUncleanMaster -v true; then {best.label} is elected "
         f"(epoch {best.epoch}, {best.max_offset} bytes), and what it lacks is lost"
     )
 

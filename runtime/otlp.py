@@ -103,7 +103,7 @@ class Told:
         Returns:
             The requests, with ``None`` between them where others may have their turn.
         """
-        seen: dict[Key, Mark] = {}
+        kept: dict[Key, Mark] = {}
         message, marks, count = self._message(), dict[Key, Mark](), 0
         for family in families:
             yield None
@@ -113,14 +113,14 @@ class Told:
             for point in _points(family):
                 if metric is None:
                     metric = self._metric(message, family)
-                self._add(metric, family, point, now_ns, marks, seen)
+                self._add(metric, family, point, now_ns, marks, kept)
                 count += 1
                 if count == REQUEST_POINTS:
                     yield ExportRequest(message.SerializeToString(), marks)
                     message, marks, count, metric = self._message(), {}, 0, None
                 elif count % PIECE_SAMPLES == 0:
                     yield None
-        self._marks = seen
+        self._marks = kept
         if count:
             yield ExportRequest(message.SerializeToString(), marks)
 
@@ -143,7 +143,7 @@ class Told:
         return kind
 
     def _add(
-        self, metric: Any, family: Family, point: Point, now_ns: int, marks: dict[Key, Mark], seen: dict[Key, Mark]
+        self, metric: Any, family: Family, point: Point, now_ns: int, marks: dict[Key, Mark], kept: dict[Key, Mark]
     ) -> None:
         added = metric.data_points.add(time_unix_nano=now_ns, start_time_unix_nano=self._begin_ns)
         for label, value in {**self._labels, **point.labels}.items():
@@ -157,7 +157,7 @@ class Told:
             key = family.name, tuple(point.labels.items())
             before = self._marks.get(key)
             if before is not None:
-                seen[key] = before
+                kept[key] = before
             values, added.start_time_unix_nano = self._since(before, values)
             marks[key] = Mark(point.values, added.start_time_unix_nano, now_ns)
         if family.kind == "histogram":

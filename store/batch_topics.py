@@ -138,11 +138,11 @@ class QueueKinds:
             found.sort()  # by their places in the log
             del found[: bisect_left(found, core.segments.min_offset, key=itemgetter(0))]
             queue = self._batch_queue(topic, queue_id, found) if batch else self._simple_queue(name, queue_id, found)
-            seen = bisect_right(found, limit, key=attrgetter("end"))
-            if seen:
-                queue.max_offset = found[seen - 1].next_offset
-                shown.append((queue, found[seen - 1].store_ms))
-            held += [(unit.end, queue, unit.next_offset, unit.code, unit.store_ms, None) for unit in found[seen:]]
+            count = bisect_right(found, limit, key=attrgetter("end"))
+            if count:
+                queue.max_offset = found[count - 1].next_offset
+                shown.append((queue, found[count - 1].store_ms))
+            held += [(unit.end, queue, unit.next_offset, unit.code, unit.store_ms, None) for unit in found[count:]]
         core.held.clear()
         core.held.extend(sorted(held, key=itemgetter(0)))
         self.on_changed()
@@ -196,7 +196,7 @@ class _Reading:
         self._dispatcher = dispatcher
         self._topic, self._name = topic, topic.encode()
         self._batch = batch
-        self._seen: dict[Queue, tuple[int, int]] = {}
+        self._read_to: dict[Queue, tuple[int, int]] = {}
         self._places: set[int] = set()
         self.units: Units = {}
 
@@ -209,7 +209,7 @@ class _Reading:
 
     def finish(self) -> bool:
         """Read the rest; return whether the queues still hold what was read of them first."""
-        for queue, (at, last) in self._seen.items():
+        for queue, (at, last) in self._read_to.items():
             if at > _end(queue) or self._physical(queue, at - 1) != last:
                 return False  # a former life of it went when a message came that stands in its place
         for queue in self._queues():
@@ -223,8 +223,8 @@ class _Reading:
 
     def _at(self, queue: Queue) -> int:
         """Return the number of the first unit that was not read."""
-        if queue in self._seen:
-            return self._seen[queue][0]
+        if queue in self._read_to:
+            return self._read_to[queue][0]
         log_min = max(self._core.segments.min_offset, 0)
         if isinstance(queue, BatchQueue):
             return queue.number_at(log_min)
@@ -238,7 +238,7 @@ class _Reading:
             return False
         for physical in self._places_of(queue, at, end):
             self._note(physical)
-        self._seen[queue] = end, self._physical(queue, end - 1)
+        self._read_to[queue] = end, self._physical(queue, end - 1)
         return True
 
     def _places_of(self, queue: Queue, at: int, end: int) -> Iterator[int]:

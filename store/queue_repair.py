@@ -89,9 +89,9 @@ def gap_around(core: StoreCore, queue: ConsumeQueue, offset: int) -> Gap | None:
 
 def fill_gaps(core: StoreCore, dispatcher: Dispatcher, gaps: Sequence[Gap]) -> Iterator[None]:
     """Enter what the log has into *gaps*; yields now and then, so that the caller can let others run."""
-    by_place: dict[tuple[bytes, int], list[Gap]] = {}
+    by_queue: dict[tuple[bytes, int], list[Gap]] = {}
     for gap in gaps:
-        by_place.setdefault((gap.queue.topic.encode(), gap.queue.queue_id), []).append(gap)
+        by_queue.setdefault((gap.queue.topic.encode(), gap.queue.queue_id), []).append(gap)
     position = min((gap.begin for gap in gaps), default=0)
     end = max((gap.end for gap in gaps), default=0)
     step_end = position + _STEP_BYTES
@@ -100,7 +100,7 @@ def fill_gaps(core: StoreCore, dispatcher: Dispatcher, gaps: Sequence[Gap]) -> I
         if physical >= end:
             break
         for topic, queue_id, offset, code in dispatcher.units(head):
-            for gap in by_place.get((topic, queue_id), ()):
+            for gap in by_queue.get((topic, queue_id), ()):
                 if gap.begin <= physical < gap.end and gap.first <= offset < gap.after:
                     _put(core, gap.queue, offset, UNIT.pack(physical, head.size_bytes, code))
         if physical >= step_end:

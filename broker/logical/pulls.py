@@ -88,7 +88,7 @@ class LogicalPulls:
     async def _elsewhere(
         self, piece: Piece, ext: dict[str, str], connection: Connection, command: Command
     ) -> list[Buffer] | Command:
-        seen = self._changed.count
+        handled = self._changed.count
         answer = await self._ask.ask(piece.item, ext["topic"], command, ext)
         if answer.code not in READ_CODES:
             return response(command, answer.code, answer.remark, answer.ext)
@@ -100,7 +100,7 @@ class LogicalPulls:
             found = _found(attrs.evolve(piece, may_lag=False), answer)
         if found.code == ResponseCode.PULL_NOT_FOUND:
             with self._node.world.clock.move_on_after(AT_END_SECONDS):
-                await self._changed.wait(seen)
+                await self._changed.wait(handled)
         return _told(command, found, answer, [answer.body] if answer.body else [])
 
 

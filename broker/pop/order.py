@@ -290,9 +290,9 @@ class OrderTable:
         """Put a saved table over what is there. Raises ``ValueError`` naming an entry that is none."""
         self.rows.update(read_order_table(value))
 
-    def leave_out(self, places: Iterable[tuple[str, int]]) -> None:
-        """Forget the records of *places* (``topic@group`` and queue id), which another replica has forgotten."""
-        for key, queue_id in places:
+    def leave_out(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Forget the records of *queues* (``topic@group`` and queue id), which another replica has forgotten."""
+        for key, queue_id in queues:
             if self.rows.get(key, {}).pop(queue_id, None) is not None:
                 self._changed()
 

@@ -82,7 +82,7 @@ class PopHold(PullHold):
         clock: for deadlines.
         arrivals: tells of messages that became readable, of each topic while somebody waits for it.
         limit: most waiters.
-        place_limit: most waiters of one group for one queue.
+        queue_limit: most waiters of one group for one queue.
         budget: where what they keep is counted.
     """
 
@@ -91,12 +91,12 @@ class PopHold(PullHold):
         clock: Clock,
         arrivals: Arrivals,
         limit: Callable[[], int],
-        place_limit: Callable[[], int],
+        queue_limit: Callable[[], int],
         budget: Budget,
     ) -> None:
         super().__init__(clock, limit, budget)
         self._most = limit
-        self._most_at_place = place_limit
+        self._most_at_queue = queue_limit
         self._arrivals = arrivals
         self._topics: dict[str, dict[tuple[str, str, str], int]] = {}  # by arriving topic: kind, topic, group
 
@@ -108,7 +108,7 @@ class PopHold(PullHold):
         """Tell whether there is no room for *waiting*."""
         if len(self) >= self._most() or not self.has_room(waiting):
             return True
-        return self.count(waiting.topic, waiting.group, waiting.queue_id, waiting.kind) >= self._most_at_place()
+        return self.count(waiting.topic, waiting.group, waiting.queue_id, waiting.kind) >= self._most_at_queue()
 
     def count(self, topic: str, group: str, queue_id: int, kind: str) -> int:
         """Return how many wait for a queue.

@@ -138,7 +138,7 @@ class AckProcessor:
         queue_id, offset = required_int(command, "queueId"), required_int(command, "offset")
         text = required(command, "extraInfo")
         if not self.gathered.knows(connection, topic, queue_id):
-            self._admission.check_place(connection, topic, queue_id)
+            self._admission.check_queue(connection, topic, queue_id)
         low, high = self._store.min_queue_offset(topic, queue_id), self._store.max_queue_offset(topic, queue_id)
         if not low <= offset <= high:
             remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
@@ -197,7 +197,7 @@ class AckProcessor:
             batches.append(_Batch.read(each))
             yield
         for batch in batches:
-            self._admission.check_place(connection, batch.topic, batch.queue_id)
+            self._admission.check_queue(connection, batch.topic, batch.queue_id)
             if batch.revive_queue != ORDER_QUEUE and batch.revive_queue >= parts.state.log.queues:
                 remark = f"revive queue {batch.revive_queue} does not exist, there are {parts.state.log.queues}"
                 raise CommandError(

@@ -45,7 +45,7 @@ class InvisibleTimeProcessor:
         queue_id, offset = required_int(command, "queueId"), required_int(command, "offset")
         invisible_ms, text = required_int(command, "invisibleTime"), required(command, "extraInfo")
         try:
-            parts.admission.check_place(connection, topic, queue_id)
+            parts.admission.check_queue(connection, topic, queue_id)
             low, high = self._store.min_queue_offset(topic, queue_id), self._store.max_queue_offset(topic, queue_id)
             if not low <= offset < high:
                 remark = f"queue {queue_id} of {topic} holds no message at {offset}, only {low} to {high}"

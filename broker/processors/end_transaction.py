@@ -129,11 +129,11 @@ class EndTransactionProcessor:
     def _decide(self, connection: Connection, command: Command, decision: Decision) -> Answer:
         parts, stored, is_answered = self._parts, self._parts.stored, not command.flag & ONEWAY_BIT
         try:
-            outcome = parts.transactions.decide(decision, at_once=is_answered)
+            decided = parts.transactions.decide(decision, at_once=is_answered)
         except PutRejected as error:
             raise _not_put(error) from None
-        if isinstance(outcome, Refusal):
-            raise CommandError(outcome.code, outcome.remark)
+        if isinstance(decided, Refusal):
+            raise CommandError(decided.code, decided.remark)
         waits_for_copies = self._identity.role.waits_for_copies
         if not is_answered or not (waits_for_copies or stored.flushes):
             return response(command)
@@ -141,7 +141,7 @@ class EndTransactionProcessor:
         copies = stored.replication.copies_needed() if waits_for_copies else 1
         if copies is None or stored.acknowledgements.full:
             return response(command)
-        stored.acknowledgements.add(outcome, connection, encode(response(command)), copies)
+        stored.acknowledgements.add(decided, connection, encode(response(command)), copies)
         stored.replication.log_grew()
         stored.acknowledgements.settle()  # what was decided before is safe already, and nothing new is on its way
         return None

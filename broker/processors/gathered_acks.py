@@ -23,7 +23,7 @@ Write = Callable[[Ack, int, int], int]
 """Stores an entry: its queue of the revive topic, when it is due there (wall milliseconds); returns the byte of the log
 behind it, raises ``CommandError``."""
 
-Place = tuple[Key, int, int]
+Destination = tuple[Key, int, int]
 """A check point's key; queue of the revive topic, and when its entries are due there, in wall milliseconds."""
 
 
@@ -57,20 +57,20 @@ class GatheredAcks:
         self._write = write
         self._stored = stored
         self.connection: Connection | None = None
-        self._entries: dict[Place, _Entry] = {}
+        self._entries: dict[Destination, _Entry] = {}
         self._queue = ("", -1)
 
     def knows(self, connection: Connection, topic: str, queue_id: int) -> bool:
         """Return whether the newest one here is of the same queue: what was asked for it needs not be asked again."""
         return self.connection is connection and self._queue == (topic, queue_id)
 
-    def add(self, connection: Connection, command: Command, place: Place, offset: int) -> None:
+    def add(self, connection: Connection, command: Command, destination: Destination, offset: int) -> None:
         """Take one acknowledgement, which :meth:`settle` answers in this turn of the event loop.
 
         Args:
             connection: it came on; its receive is being handed on.
             command: the request.
-            place: of its entry.
+            destination: of its entry.
             offset: queue offset of the message.
 
         Raises:
@@ -78,17 +78,17 @@ class GatheredAcks:
         """
         if self.connection is not connection:
             self.settle()
-        entry = self._entries.get(place)
+        entry = self._entries.get(destination)
         if entry is None:
-            entry = self._entries[place] = _Entry(self._stored.copies(), [], [])
+            entry = self._entries[destination] = _Entry(self._stored.copies(), [], [])
             self.connection = connection
-        key = place[0]
+        key = destination[0]
         self._queue = key[0], key[2]
         entry.offsets.append(offset)
         entry.requests.append(command)
         if len(entry.offsets) == MOST_MESSAGES:
-            del self._entries[place]
-            self._store(connection, place, entry)
+            del self._entries[destination]
+            self._store(connection, destination, entry)
 
     def settle(self) -> None:
         """Store and answer what was taken."""
@@ -96,11 +96,11 @@ class GatheredAcks:
         if connection is None:
             return
         self.connection, self._entries = None, {}
-        for place, entry in entries.items():
-            self._store(connection, place, entry)
+        for destination, entry in entries.items():
+            self._store(connection, destination, entry)
 
-    def _store(self, connection: Connection, place: Place, entry: _Entry) -> None:
-        key, revive_queue, revive_ms = place
+    def _store(self, connection: Connection, destination: Destination, entry: _Entry) -> None:
+        key, revive_queue, revive_ms = destination
         offsets, stored = tuple(entry.offsets), self._stored
         try:
             end = self._write(Ack(key, offsets, len(offsets) > 1), revive_queue, revive_ms)

@@ -65,7 +65,7 @@ class PopAdmission:
             remark = f"topic[{topic.name}] has batch queues ({QUEUE_TYPE}={BATCH_QUEUES}): pull from it, do not pop"
             raise CommandError(ResponseCode.NO_PERMISSION, remark, ext)
 
-    def check_place(self, connection: Connection, topic: str, queue_id: int) -> None:
+    def check_queue(self, connection: Connection, topic: str, queue_id: int) -> None:
         """Refuse a queue that does not exist, at a broker that takes nothing now. Raises :class:`CommandError`."""
         if self.presence.unreadable:
             raise CommandError(

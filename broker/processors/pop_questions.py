@@ -71,10 +71,10 @@ class PopQuestions:
 
     def polling(self, connection: Connection, command: Command) -> Command:
         """Tell how many pops wait for a queue."""
-        group, topic, queue_id = self._place(command, {})
+        group, topic, queue_id = self._group_queue(command, {})
         return response(command, ext={"pollingNum": str(self._parts.hold.count(topic, group, queue_id, KIND))})
 
-    def _place(self, command: Command, ext: dict[str, str]) -> tuple[str, str, int]:
+    def _group_queue(self, command: Command, ext: dict[str, str]) -> tuple[str, str, int]:
         """Return group, topic and queue id, all of which exist. Raises :class:`CommandError`."""
         group, topic = required(command, "consumerGroup"), required(command, "topic")
         queue_id = required_int(command, "queueId")
@@ -112,7 +112,7 @@ class PopQuestions:
 
     def _notification(self, connection: Connection, command: Command, waited: WaitingPop | None) -> Command | None:
         parts, clock = self._parts, self._world.clock
-        group, topic, queue_id = self._place(command, _has(False))
+        group, topic, queue_id = self._group_queue(command, _has(False))
         ends_at = wait_ends_at(command, clock) if waited is None else waited.ends_at
         in_order = bool(optional_bool(command, "order"))
         attempt_id = optional(command, "attemptId")
@@ -154,7 +154,7 @@ class PopQuestions:
     def peek(self, connection: Connection, command: Command) -> Answer:
         """Return what a pop would find, and leave it there."""
         parts = self._parts
-        group, topic, queue_id = self._place(command, NOTHING)
+        group, topic, queue_id = self._group_queue(command, NOTHING)
         most = required_int(command, "maxMsgNums")
         if not 1 <= most <= MOST_MESSAGES:
             remark = f"maxMsgNums must be 1 to {MOST_MESSAGES}, not {most}"

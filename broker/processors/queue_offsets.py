@@ -89,10 +89,12 @@ class OffsetProcessor:
         end = self._store.max_queue_offset(topic, queue_id)
         refusal = commit_refusal(offset, end, is_slave=self._parts.node.identity.role.is_slave)
         if refusal is not None:
-            place = f"queue {queue_id} of topic {topic}, group {group}"
-            raise CommandError(ResponseCode.INVALID_PARAMETER, f"{refusal}: {place}", {})
-        seen = optional_int(command, SEEN_OFFSET)
-        if seen is not None and not moves_on(offset, seen, self._offsets.queues(group, topic).get(queue_id, -1)):
+            which = f"queue {queue_id} of topic {topic}, group {group}"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"{refusal}: {which}", {})
+        looked_at = optional_int(command, SEEN_OFFSET)
+        if looked_at is not None and not moves_on(
+            offset, looked_at, self._offsets.queues(group, topic).get(queue_id, -1)
+        ):
             return response(command, ext={})  # a slave passed it on, and the group has moved here since it looked
         if self._config.use_server_side_reset_offset:
             committed = self._offsets.commit_unless_reset(group, topic, queue_id, offset)
@@ -105,7 +107,7 @@ class OffsetProcessor:
 
     def search(self, connection: Connection, command: Command) -> Command:
         """Answer the queue offset that belongs to a store time."""
-        topic, queue_id = self._place(command)
+        topic, queue_id = self._queue(command)
         timestamp_ms = required_int(command, "timestamp")
         boundary = "upper" if (optional(command, "boundaryType") or "").lower() == "upper" else "lower"
         offset = self._store.offset_by_time(topic, queue_id, timestamp_ms, boundary)
@@ -113,18 +115,18 @@ class OffsetProcessor:
 
     def maximum(self, connection: Connection, command: Command) -> Command:
         """Answer the queue offset of the next message."""
-        topic, queue_id = self._place(command)
+        topic, queue_id = self._queue(command)
         return response(command, ext={"offset": str(self._store.max_queue_offset(topic, queue_id))})
 
     def minimum(self, connection: Connection, command: Command) -> Command:
         """Answer the queue offset of the first message."""
-        topic, queue_id = self._place(command)
+        topic, queue_id = self._queue(command)
         return response(command, remark="", ext={"offset": str(self._store.min_queue_offset(topic, queue_id))})
 
     def earliest(self, connection: Connection, command: Command) -> Command:
         """Answer the store time of the first message."""
-        topic, queue_id = self._place(command)
+        topic, queue_id = self._queue(command)
         return response(command, ext={"timestamp": str(self._store.earliest_store_time(topic, queue_id))})
 
-    def _place(self, command: Command) -> tuple[str, int]:
+    def _queue(self, command: Command) -> tuple[str, int]:
         return required(command, "topic"), required_int(command, "queueId")

@@ -226,11 +226,11 @@ class Admission:
         if level <= 0:
             kept = dict(pairs) if half else pairs  # once it is committed, it is asked again
             try:
-                place = request.redirect(topic, queue_id, kept, sys_flag, now_ms, self._parts.delays.timer_door)
+                target = request.redirect(topic, queue_id, kept, sys_flag, now_ms, self._parts.delays.timer_door)
             except request.TimerRefusedError as error:
                 code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
                 raise self.refused(code, str(error)) from None
-            return (*to_half(topic, queue_id, pairs, sys_flag), pairs) if half else (*place, sys_flag, pairs)
+            return (*to_half(topic, queue_id, pairs, sys_flag), pairs) if half else (*target, sys_flag, pairs)
         stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, self._parts.delays.levels)
         return stored_topic, stored_queue, sys_flag, pairs
 

@@ -57,5 +57,5 @@ class HeldOffsets:
 
     def forget(self, topics: Container[str], groups: Container[str]) -> None:
         """Forget the offsets of deleted *topics* and *groups*."""
-        for key, queue_id in [place for place in self._held if is_of(place[0], topics, groups)]:
+        for key, queue_id in [each for each in self._held if is_of(each[0], topics, groups)]:
             del self._held[key, queue_id]

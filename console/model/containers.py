@@ -18,7 +18,7 @@ _KINDS = (CONTAINER, OWN, UNNAMED, UNKNOWN)
 
 
 @attrs.frozen
-class Place:
+class Home:
     """Where a broker runs.
 
     Attributes:
@@ -31,38 +31,38 @@ class Place:
     address: str = ""
 
 
-def place_of(member: Member) -> Place:
+def home_of(member: Member) -> Home:
     """Return where a broker runs, or ran when it was heard last."""
     answer = member.answer
     if answer is None:
-        return Place(UNKNOWN)
+        return Home(UNKNOWN)
     named = (answer.roster or {}).get("container")
     if isinstance(named, str):
-        return Place(CONTAINER, named) if named else Place(OWN)
+        return Home(CONTAINER, named) if named else Home(OWN)
     inside = (answer.settings or {}).get("isInBrokerContainer", "").lower()
-    return Place({"true": UNNAMED, "false": OWN}.get(inside, UNKNOWN))
+    return Home({"true": UNNAMED, "false": OWN}.get(inside, UNKNOWN))
 
 
 def rows_of(groups: Mapping[str, Group]) -> list[dict[str, Any]]:
-    """Return a row for each container, those first of which no broker answers; then one for each other kind of place.
+    """Return a row for each container, those first of which no broker answers; then one for each other kind of home.
 
     A row says, too, which groups lose everything with the container: all of their brokers are in it.
     """
-    found: dict[Place, list[tuple[Group, Member]]] = {}
+    found: dict[Home, list[tuple[Group, Member]]] = {}
     for _, group in sorted(groups.items()):
         for member in sorted(group.members.values(), key=lambda each: (each.broker_id, not each.registered)):
-            found.setdefault(place_of(member), []).append((group, member))
-    rows = [_row(place, hosted) for place, hosted in found.items()]
+            found.setdefault(home_of(member), []).append((group, member))
+    rows = [_row(home, hosted) for home, hosted in found.items()]
     return sorted(rows, key=lambda row: (_KINDS.index(row["kind"]), row["answers"], row["address"]))
 
 
-def _row(place: Place, hosted: list[tuple[Group, Member]]) -> dict[str, Any]:
+def _row(home: Home, hosted: list[tuple[Group, Member]]) -> dict[str, Any]:
     silent = [member.silent_since_ms for _, member in hosted]
     answers = any(member.answers for _, member in hosted)
     groups = {group.name: group for group, _ in hosted}
     return {
-        "kind": place.kind,
-        "address": place.address,
+        "kind": home.kind,
+        "address": home.address,
         "answers": answers,
         "silentSince": None if answers else max((each for each in silent if each is not None), default=None),
         "brokers": [
@@ -76,10 +76,10 @@ def _row(place: Place, hosted: list[tuple[Group, Member]]) -> dict[str, Any]:
             }
             for group, member in hosted
         ],
-        "holdsAllOf": [name for name, group in groups.items() if place.kind == CONTAINER and _is_all_at(place, group)],
+        "holdsAllOf": [name for name, group in groups.items() if home.kind == CONTAINER and _is_all_at(home, group)],
     }
 
 
-def _is_all_at(place: Place, group: Group) -> bool:
+def _is_all_at(home: Home, group: Group) -> bool:
     registered = [member for member in group.members.values() if member.registered]
-    return len(registered) > 1 and all(place_of(member) == place for member in registered)
+    return len(registered) > 1 and all(home_of(member) == home for member in registered)

@@ -186,7 +186,7 @@ def _member_row(known: Memory, member: Member, group: Group, end: float | None) 
     role = (roster or {}).get("role") or {}
     own_end = None if look is None else look.number("commitLogMaxOffset")
     follows = member.address != group.leader and end is not None and own_end is not None and member.answers
-    rate, place = known.rates.now.get(member.address), containers.place_of(member)
+    rate, home = known.rates.now.get(member.address), containers.home_of(member)
     return {
         "id": member.broker_id,
         "address": member.address,
@@ -195,8 +195,8 @@ def _member_row(known: Memory, member: Member, group: Group, end: float | None) 
         "error": "" if member.look is None else member.look.error,
         "silentSince": member.silent_since_ms,
         "part": part_of(member, group),
-        "place": place.kind,
-        "container": place.address,
+        "place": home.kind,
+        "container": home.address,
         "isolated": bool((roster or {}).get("isolated")),
         "reason": str((roster or {}).get("activeReason") or ""),
         "kind": str(role.get("kind") or ""),

@@ -20,12 +20,12 @@ from understudy.store.message_store import MessageStore
 
 async def end_of_log(broker: Broker, member: Member) -> int:
     """Return where the log of *member* ends (bytes). Raises ``RemotingError``, ``RefusedError``."""
-    return await _place(broker, member, "commitLogMaxOffset")
+    return await _offset(broker, member, "commitLogMaxOffset")
 
 
 async def beginning_of_log(broker: Broker, member: Member) -> int:
     """Return where the log of *member* begins (bytes). Raises ``RemotingError``, ``RefusedError``."""
-    return await _place(broker, member, "commitLogMinOffset")
+    return await _offset(broker, member, "commitLogMinOffset")
 
 
 async def is_active(broker: Broker, member: Member) -> bool:
@@ -33,7 +33,7 @@ async def is_active(broker: Broker, member: Member) -> bool:
     return await _figure(broker, member, "brokerActive") == "true"
 
 
-async def _place(broker: Broker, member: Member, key: str) -> int:
+async def _offset(broker: Broker, member: Member, key: str) -> int:
     text = await _figure(broker, member, key)
     return int(text) if text.isdecimal() else 0
 

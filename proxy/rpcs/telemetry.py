@@ -22,7 +22,7 @@ _SILENT_SECONDS = 60.0
 
 
 @attrs.define(eq=False)
-class _Place:
+class _Stream:
     """Of a stream: who opened it, and its client once it has brought settings that count."""
 
     caller: Caller
@@ -67,31 +67,31 @@ class Telemetry:
             await call.wait()
         if silent.cancelled_caught:
             raise RpcError(StatusCode.INVALID_ARGUMENT, f"no settings came within {_SILENT_SECONDS:g} s")
-        await self._take(_Place(caller), call)
+        await self._take(_Stream(caller), call)
 
-    async def _take(self, place: _Place, call: Call) -> None:
+    async def _take(self, stream: _Stream, call: Call) -> None:
         """Answer what has come; what follows may be hours away, and the stream is a row until then."""
         try:
             while (data := call.next()) is not None:
                 command = decoded(v2.TelemetryCommand, data)
                 if command.WhichOneof("command") == "settings":
                     source = call.connection.source
-                    await self._parts.access.authorize(place.caller.user, source, command.settings)
-                    await self._settle(call, place, command.settings)
+                    await self._parts.access.authorize(stream.caller.user, source, command.settings)
+                    await self._settle(call, stream, command.settings)
             if not call.complete and not call.ended:  # of a call that has ended nobody would tell the one who parks it
-                call.park(partial(self._take, place), partial(self._leave, place, call))
+                call.park(partial(self._take, stream), partial(self._leave, stream, call))
         except ProxyError as error:
             await call.send(v2.TelemetryCommand(status=refused("Telemetry", call, error)).SerializeToString())
         finally:
             if call.parked is None:
-                self._leave(place, call)
+                self._leave(stream, call)
 
-    def _leave(self, place: _Place, call: Call) -> None:
-        client, place.client = place.client, None
+    def _leave(self, stream: _Stream, call: Call) -> None:
+        client, stream.client = stream.client, None
         if client is not None:
             self._parts.clients.closed(client, call)
 
-    async def _settle(self, call: Call, place: _Place, settings: v2.Settings) -> None:
+    async def _settle(self, call: Call, stream: _Stream, settings: v2.Settings) -> None:
         try:
             check_settings(settings)
         except ProxyError as error:
@@ -103,10 +103,10 @@ class Telemetry:
         if settings.WhichOneof("pub_sub") == "subscription":
             group = await self._parts.brokers.group(settings.subscription.group.name)
         answer = answered_settings(settings, self._parts.config.client_rules, group)
-        client = self._parts.clients.settle(place.caller, settings, call)
-        if place.client is not client:  # the one it was has terminated
-            self._leave(place, call)
-            place.client = client
+        client = self._parts.clients.settle(stream.caller, settings, call)
+        if stream.client is not client:  # the one it was has terminated
+            self._leave(stream, call)
+            stream.client = client
         await call.send(v2.TelemetryCommand(status=ok(), settings=answer).SerializeToString())
 
     async def heartbeat(self, caller: Caller, request: v2.HeartbeatRequest) -> v2.HeartbeatResponse:

@@ -203,29 +203,29 @@ def translate(
         offsets = offsets.where(F.col("consumer_group").isin(*groups))
     subscribed = given(offsets.select("topic", "consumer_group").distinct())
     # a queue without an entry has not been consumed
-    seen = F.coalesce("committed_offset", F.lit(0)) > F.col("source_offset")
+    consumed = F.coalesce("committed_offset", F.lit(0)) > F.col("source_offset")
     judged = (
         mine.join(subscribed, "topic")
         .join(given(offsets), ["topic", "consumer_group", "source_queue"], "left")
-        .withColumn("seen", seen)
+        .withColumn("consumed", consumed)
     )
     pairs = judged.where("uniq_key is not null").join(theirs.where("uniq_key is not null"), ["topic", "uniq_key"])
     by_queue = ["topic", "consumer_group", "queue_id"]
     bounds = pairs.groupBy(*by_queue).agg(
-        F.min(F.when(~F.col("seen"), F.col("queue_offset"))).alias("first_unseen"),
-        F.max(F.when(F.col("seen"), F.col("queue_offset"))).alias("last_seen"),
+        F.min(F.when(~F.col("consumed"), F.col("queue_offset"))).alias("first_left"),
+        F.max(F.when(F.col("consumed"), F.col("queue_offset"))).alias("last_consumed"),
         F.count("*").alias("matched"),
     )
-    bounds = bounds.withColumn("exact", F.coalesce("first_unseen", F.col("last_seen") + 1))
+    bounds = bounds.withColumn("exact", F.coalesce("first_left", F.col("last_consumed") + 1))
     again = (
-        (pairs.where("seen").join(bounds.select(*by_queue, "exact"), by_queue).where("queue_offset >= exact"))
+        (pairs.where("consumed").join(bounds.select(*by_queue, "exact"), by_queue).where("queue_offset >= exact"))
         .groupBy(*by_queue)
         .agg(F.countDistinct("queue_offset").alias("again"))
     )
     oldest = judged.groupBy("topic", "consumer_group").agg(
-        F.min(F.when(~F.col("seen"), F.col("source_time"))).alias("oldest_unseen")
+        F.min(F.when(~F.col("consumed"), F.col("source_time"))).alias("oldest_left")
     )
-    late = F.col("oldest_unseen").isNotNull() & (F.col("store_timestamp") >= F.col("oldest_unseen"))
+    late = F.col("oldest_left").isNotNull() & (F.col("store_timestamp") >= F.col("oldest_left"))
     by_time = (
         theirs.join(given(oldest), "topic")
         .groupBy(*by_queue)

@@ -71,12 +71,12 @@ def records(log: bytes) -> Iterator[Record]:
 
 def second_copies(log: bytes, topic: str) -> list[Record]:
     """Return the messages of *topic* whose body stands in it before; every body was sent once."""
-    seen: set[bytes] = set()
+    bodies: set[bytes] = set()
     found = []
     for record in records(log):
         if record.topic != topic:
             continue
-        if record.body in seen:
+        if record.body in bodies:
             found.append(record)
-        seen.add(record.body)
+        bodies.add(record.body)
     return found

@@ -82,7 +82,7 @@ class Judge:
         self.read: dict[int, bytes] = {}
         self.masters: dict[int, str] = {}
         self.stopping = False
-        self._seen: dict[str, tuple[int, bytes]] = {}
+        self._newest: dict[str, tuple[int, bytes]] = {}
         self._epoch = 0
         self._all_must_ack = "allAckInSyncStateSet" in group.keys
         self._copies = int(group.keys.get("inSyncReplicas", "0"))
@@ -158,7 +158,7 @@ class Judge:
             self._epoch = max(self._epoch, facts.master_epoch)
 
     def _read(self, name: str, *, whole: bool) -> None:
-        last, body = self._seen.get(name, (0, b""))
+        last, body = self._newest.get(name, (0, b""))
         found = self.group.read(name, last)
         if whole or (last and found.get(last) != body):
             found = self.group.read(name)
@@ -167,7 +167,7 @@ class Judge:
             if first != body and self._all_must_ack:
                 self.violation(f"{name} gives {body!r} at offset {offset}, where {first!r} was read before")
             self.read[offset] = body
-        self._seen[name] = max(found.items(), default=(0, b""))
+        self._newest[name] = max(found.items(), default=(0, b""))
 
 
 async def led_history(source: random.Random, seed: int, seconds: float) -> LedResult:
