@@ -42,6 +42,8 @@ async def run_broker(
 ) -> None:
     """Run a broker until cancelled; then sign off, flush and save, within :data:`STOP_SECONDS`.
 
+    Ports, the store's folder and every task are given back when this returns or raises.
+
     Args:
         world: clock, network, disk and randomness.
         options: its configuration; read while it runs, so that live changes count.
@@ -51,10 +53,9 @@ async def run_broker(
         task_status: gets the broker when its port is bound, its store recovered, requests are answered, and the name
             servers that answer quickly know it.
 
-    *Resources*: ports, the store's folder and every task are given back when this returns or raises.
-
-    Raises before it serves: ``ListenError``, ``DiskLockedError``, ``BrokerStartError``, ``TableDamagedError``,
-    ``OSError``, each one clear line. Later: an exception group when an essential service failed.
+    Raises:
+        ListenError, DiskLockedError, BrokerStartError, TableDamagedError, OSError: it cannot serve; one clear line.
+        BaseExceptionGroup: an essential service failed later.
     """
     ports = await bind_ports(world, options)
     identity = ports.identity

@@ -102,7 +102,7 @@ class Presence:
         return self.state.silent_ms(self.now())
 
     def began(self, cause: str) -> None:
-        """Begin in the role in force, isolated where others could have acted for the broker; *cause*: why it begins."""
+        """Begin in the role in force, isolated where others could have acted for the broker; *cause* says why."""
         role, keys = self._identity.role, self._options.broker
         self._take(Began(role.broker_id, role.is_slave, keys.enable_slave_acting_master, cause, keys.skip_pre_online))
 
@@ -137,7 +137,7 @@ class Presence:
         self._take(Outdated())
 
     def online(self, *, heard: bool = False) -> None:
-        """Let the broker be found: pre-online is done; *heard*: a name server has answered at its end."""
+        """Let the broker be found: pre-online is done; *heard* says whether a name server has answered at its end."""
         self._take(Online(heard))
 
     async def run(self) -> None:

@@ -60,7 +60,7 @@ class Group(Struct, array_like=True):
         return () if len(lost) == len(in_step) else lost
 
     def electable(self, live: Mapping[int, Live]) -> list[int]:
-        """Return who may be elected, dead or alive. *live*: facts of the living."""
+        """Return who may be elected, dead or alive; *live* has the facts of the living."""
         lost = self.lost(live)
         return [one for one in self.in_step if one not in lost]
 

@@ -113,7 +113,7 @@ class NameServer:
     async def run(self, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; reports :attr:`address` when requests are answered.
 
-        *Resources*: the port, connections and tasks, all given back on cancellation.
+        The port, connections and tasks are given back on cancellation.
 
         Raises:
             ListenError: the port cannot be had.

@@ -14,7 +14,7 @@ BACKLOG = 1024
 class AheadSocket:
     """A listening socket, and for which address it was made.
 
-    *Resources*: the port, until :meth:`close`; a second call does nothing, nor one after whoever answers closed it.
+    The port is taken until :meth:`close`; a second call does nothing, nor one after whoever answers closed it.
 
     Attributes:
         host, port: as they were asked for.

@@ -21,8 +21,9 @@ class ListenError(Exception):
 class ByteStream(Protocol):
     """One two-way connection.
 
-    *Errors*: every method raises ``trio.BrokenResourceError`` when the peer or the network broke the connection and
-    ``trio.ClosedResourceError`` when this side closed it.
+    Raises:
+        trio.BrokenResourceError: the peer or the network broke the connection.
+        trio.ClosedResourceError: this side closed it.
     """
 
     @property
@@ -61,7 +62,7 @@ class ByteStream(Protocol):
 
 
 class Listener(Protocol):
-    """A bound address. *Resources*: the port is taken from creation until :meth:`aclose`."""
+    """A bound address; the port is taken from creation until :meth:`aclose`."""
 
     @property
     def address(self) -> tuple[str, int]:

@@ -98,7 +98,12 @@ class Said:
 
 @attrs.frozen
 class Failed:
-    """*ask* came to nothing; *lost*: whoever was asked does not answer or does not lead."""
+    """A question came to nothing.
+
+    Attributes:
+        ask: the question.
+        lost: whoever was asked does not answer or does not lead.
+    """
 
     ask: Ask
     lost: bool
@@ -153,7 +158,12 @@ class Question:
 
 @attrs.frozen
 class TakeRole:
-    """Have the broker be what *word* says; *same*: it follows whom it followed, or is master as before."""
+    """Have the broker be what it was told.
+
+    Attributes:
+        word: what that is.
+        same: it follows whom it followed, or is master as before.
+    """
 
     word: Word
     same: bool

@@ -50,7 +50,7 @@ class StoreIncarnation:
         self.value = ""
 
     async def settle(self, *, anew: bool = False) -> None:
-        """Find out which one it is, or begin a new one. *anew*: something of the store is known to be gone."""
+        """Find out which one it is, or begin a new one where, *anew*, something of the store is known to be gone."""
         try:
             self.value = await self._disk.in_thread(lambda: self._read_or_begin(anew))
         except OSError as error:

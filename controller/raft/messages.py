@@ -82,7 +82,12 @@ class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
 
 
 class Refusal(Struct, tag="refusal", array_like=True, frozen=True):
-    """The accepting side will not talk. *fatal*: the dialler's disk lost what it had promised to keep."""
+    """The accepting side will not talk.
+
+    Attributes:
+        reason: why, in words.
+        fatal: the dialler's disk lost what it had promised to keep.
+    """
 
     reason: Annotated[str, Meta(max_length=800)]
     fatal: bool
@@ -147,7 +152,13 @@ class Acknowledgement(Struct, tag="ack", array_like=True, frozen=True):
 
 
 class VoteRequest(Struct, tag="vote?", array_like=True, frozen=True):
-    """Asks for a vote. *forced*: the leader itself handed leadership over."""
+    """Asks for a vote.
+
+    Attributes:
+        term: that is stood for.
+        last_index, last_term: of the last entry of who asks.
+        forced: the leader itself handed leadership over.
+    """
 
     term: Index
     last_index: Index

@@ -113,7 +113,12 @@ class GrpcServer:
                     nursery.start_soon(connection.drain)
 
     async def serve(self, stream: ByteStream, *, secured: bool = False) -> None:
-        """Serve one client until it leaves; never raises for what it does. *secured*: TLS, if any, is off already."""
+        """Serve one client until it leaves; never raises for what it does.
+
+        Args:
+            stream: its connection.
+            secured: TLS, if any, is off already.
+        """
         connection: GrpcConnection | None = None
         try:
             with self._world.clock.move_on_after(self._limits.request_seconds):

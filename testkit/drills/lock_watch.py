@@ -24,7 +24,12 @@ class LockWatch:
         self._ran_out: dict[MessageQueue, list[float]] = {}
 
     def look(self, held: Mapping[MessageQueue, AssignedQueue], acting: Iterable[str]) -> None:
-        """Compare the queues that are *held* now with those of the last look; *acting*: groups of a slave that acts."""
+        """Compare the queues that are held now with those of the last look.
+
+        Args:
+            held: the queues.
+            acting: groups of a slave that acts.
+        """
         now = trio.current_time()
         self._acted.update(dict.fromkeys(acting, now))
         for queue, assigned in self._held.items():

@@ -229,7 +229,7 @@ class SimStream:
         self._outgoing.wake()
 
     def reset(self, *, silently: bool) -> None:
-        """End the connection as the death of this side's process does; *silently*: the peer hears nothing.
+        """End the connection as the death of this side's process does, or *silently*, so that the peer hears nothing.
 
         Tasks of the dead process that wait here are not woken: whoever kills it cancels them.
         """

@@ -1,4 +1,4 @@
-"""Public functions say what they take, give and raise in one form."""
+"""Public classes and functions say what they take, give, raise and hold in one form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ ROOMS = sorted(path.name for path in (ROOT / "src" / "understudy").iterdir() if 
 #: From so many parameters on; fewer are named in the sentence, or need no more than their names and types.
 MANY = 4
 OTHER_FORMS = re.compile(
-    r"\*(Errors|Arguments|Return)\*|^\s*(Errors|Arguments|Parameters|Return|Raise):\s*$", re.MULTILINE
+    r"\*(Args|Arguments|Attributes|Errors|Raises|Resources|Returns?)\*"  # in the text, not as a section
+    r"|^\s*(Arguments|Errors|Parameters|Raise|Resources|Return):\s*$"  # a section of another name
+    r"|^\s*Raises [a-z][^.]*:"  # one that begins with a sentence
+    r"|(^|[.;] )\*\w+\*: ",  # *one argument*: as a sentence of its own
+    re.MULTILINE,
 )
 REFERENCE = re.compile(r"See :(meth|func):`[\w.]+`\.")
 
@@ -27,10 +31,18 @@ def public_functions(body: list[ast.stmt]) -> Iterator[Function]:
             yield node
 
 
+def public_classes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node
+            yield from public_classes(node.body)
+
+
 def wrong_in(source: str) -> list[str]:
-    """Return the names of public functions whose docstring has another form."""
-    found = []
-    for function in public_functions(ast.parse(source).body):
+    """Return the names of public classes and functions whose docstring has another form."""
+    body = ast.parse(source).body
+    found = [each.name for each in public_classes(body) if OTHER_FORMS.search(ast.get_docstring(each) or "")]
+    for function in public_functions(body):
         text = ast.get_docstring(function) or ""
         arguments = function.args
         names = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)} - {
@@ -62,6 +74,15 @@ def test_another_form_and_a_missing_section_are_found() -> None:
         f'def many({parameters}) -> None:\n    """Do *one* to *two* of *three* with *four*."""\n': [],
         f'def many({parameters}) -> None:\n    """See :meth:`a.B.many`."""\n': [],
         'class A:\n    def b(self) -> None:\n        """Do it. *Errors*: ``OSError``."""\n': ["b"],
+        'def run() -> None:\n    """Run. *Resources*: the port, until it ends."""\n': ["run"],
+        'def run() -> None:\n    """Run.\n\n    Raises before it serves: ``OSError``, one clear line.\n    """\n': [
+            "run"
+        ],
+        'def settle(anew: bool) -> None:\n    """Settle. *anew*: it is gone."""\n': ["settle"],
+        'def settle(anew: bool) -> None:\n    """Settle *anew*: it is gone."""\n': [],
+        'class Welcome:\n    """It is known. *blank*: so is its disk."""\n': ["Welcome"],
+        'class Welcome:\n    """It is known.\n\n    Attributes:\n        blank: so is its disk.\n    """\n': [],
+        'class _Own:\n    """It is known. *blank*: so is its disk."""\n': [],
         'def c() -> None:\n    """Do it.\n\n    Errors:\n        OSError: always.\n    """\n': ["c"],
         'def _own(a: int, b: int, c: int, d: int) -> None:\n    """Do it. *Errors*: no."""\n': [],
     }
