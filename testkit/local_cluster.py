@@ -9,13 +9,13 @@ gone when the block ends.
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -30,6 +30,9 @@ from understudy.namesrv.server import NameServer
 from understudy.runtime.background import open_background
 from understudy.runtime.world import World, real_world
 from understudy.testkit.waiting import eventually
+
+if TYPE_CHECKING:
+    from understudy.proxy.server import Proxy
 
 # Small files, so that a test's cluster is made and removed in milliseconds.
 SMALL_FILES = {
@@ -96,8 +99,8 @@ class LocalCluster:
         return {hosted.identity.name: hosted.broker for hosted in self.container.brokers()}
 
     async def __aenter__(self) -> LocalCluster:
-        if self._with_proxy:
-            _import_proxy()  # in the event loop of a running cluster it would take too long
+        # In the event loop of a running cluster the import would take too long.
+        make_proxy = _proxy_maker() if self._with_proxy else None
         world = self._world or real_world()
         if self._folder is None:
             self._folder = self._own_folder = tempfile.mkdtemp(prefix="understudy-cluster-")
@@ -129,9 +132,9 @@ class LocalCluster:
             await inner.start(self.container.run)
             for index in range(self._count):
                 await self.add_broker(f"broker-{chr(ord('a') + index)}")
-            if self._with_proxy:
+            if make_proxy is not None:
                 front = await stack.enter_async_context(open_background())
-                await front.start(self._run_proxy, world)
+                await front.start(self._run_proxy, make_proxy(world, self._host, self.namesrv_address))
             self._stack = stack.pop_all()
         return self
 
@@ -140,13 +143,7 @@ class LocalCluster:
     ) -> bool | None:
         return await self._stack.__aexit__(kind, error, trace)
 
-    async def _run_proxy(self, world: World, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        from understudy.proxy.config import config_of
-        from understudy.proxy.server import Proxy
-
-        keys = {"grpcServerPort": 0, "remotingListenPort": 0, "localServeAddr": self._host}
-        config, _ = config_of({**keys, "namesrvAddr": self.namesrv_address}, "local cluster")
-        proxy = Proxy(world, config, self._host)
+    async def _run_proxy(self, proxy: Proxy, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
             _, self._proxy_port = await nursery.start(proxy.run)
             task_status.started()
@@ -186,8 +183,17 @@ class LocalCluster:
         return await self.container.add_broker(properties, source=f"local cluster {name}")
 
 
-def _import_proxy() -> None:
+def _proxy_maker() -> Callable[[World, str, str], Proxy]:
+    """Return what makes a proxy of a world, its host and a name server; only who wants one needs its libraries."""
     try:
-        importlib.import_module("understudy.proxy.server")
+        from understudy.proxy.config import config_of
+        from understudy.proxy.server import Proxy
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"a proxy needs {error.name}: pip install 'understudy[grpc]'") from error
+
+    def made(world: World, host: str, name_server: str) -> Proxy:
+        keys = {"grpcServerPort": 0, "remotingListenPort": 0, "localServeAddr": host, "namesrvAddr": name_server}
+        config, _ = config_of(keys, "local cluster")
+        return Proxy(world, config, host)
+
+    return made
