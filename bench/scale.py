@@ -54,6 +54,9 @@ SLAVE_LIMIT_S = 60.0
 QUIET_MS = 5.0
 """Where the p99 beside nothing is above this, none is judged: the machine is too slow or too busy for it."""
 
+TIMES_QUIET = {"100,000 timer messages due at once": 2.0}
+"""Rows whose p99 may be no more than so many times that beside nothing, nor is judged below :data:`QUIET_MS`."""
+
 
 @attrs.frozen
 class Row:
@@ -80,6 +83,7 @@ class Figures:
         turns: long turns of the server's event loop, the preparation of the load included.
         others: the share of the machine that others took meanwhile, from 0 to 1.
         quiet: whether a p99 can be judged.
+        limit_ms: a bound of the p99 of this row alone.
     """
 
     name: str
@@ -87,6 +91,7 @@ class Figures:
     turns: list[Turn]
     others: float
     quiet: bool
+    limit_ms: float = float("inf")
 
     @property
     def judged(self) -> list[Turn]:
@@ -104,8 +109,9 @@ class Figures:
         found = list(self.seen.failures)
         if self.longest.processor_ms > hold_ms:
             found.append(f"HELD THE LOOP above {hold_ms:g} ms")
-        if self.quiet and self.seen.p99_ms > p99_ms:
-            found.append(f"P99 ABOVE {p99_ms:g} ms")
+        bound_ms = min(p99_ms, self.limit_ms)
+        if self.quiet and self.seen.p99_ms > bound_ms:
+            found.append(f"P99 ABOVE {bound_ms:.3g} ms")
         return found
 
 
@@ -143,14 +149,16 @@ def measured(server: Server, chosen: list[Row], empty: Row, exchange: Exchange[C
     What breaks a bound is measured again, and the better of both counts: the host of a virtual machine may take the
     processor away in the middle of a turn without telling.
     """
-    quiet = True
+    quiet, quiet_ms = True, float("inf")
     for row in [empty, *chosen]:
         seen, turns, others = measure(server, row, exchange)
-        quiet = quiet and (row is not empty or seen.p99_ms <= QUIET_MS)
-        figures = Figures(row.name, seen, turns, others, quiet and others <= QUIET_SHARE)
+        if row is empty:
+            quiet_ms, quiet = seen.p99_ms, seen.p99_ms <= QUIET_MS
+        limit_ms = max(TIMES_QUIET.get(row.name, float("inf")) * quiet_ms, QUIET_MS)
+        figures = Figures(row.name, seen, turns, others, quiet and others <= QUIET_SHARE, limit_ms)
         if figures.faults():
             seen, turns, others = measure(server, row, exchange)
-            again = Figures(row.name, seen, turns, others, quiet and others <= QUIET_SHARE)
+            again = Figures(row.name, seen, turns, others, quiet and others <= QUIET_SHARE, limit_ms)
             figures = min(figures, again, key=lambda each: (len(each.faults()), each.longest.processor_ms))
         yield figures
 

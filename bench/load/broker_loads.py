@@ -111,6 +111,30 @@ def many_clients(server: Server) -> None:
     time.sleep(SECONDS)
 
 
+def _members_of(peer: Peer, code: RequestCode, group: str) -> int:
+    """Return how many clients a broker names as members of *group*."""
+    answer = peer.ask(code, {"consumerGroup": group})
+    if answer.code:
+        raise RuntimeError(f"{code.name}: {answer.code} {answer.remark}")
+    told = json.loads(answer.body)
+    return len(told["consumerIdList" if code == RequestCode.GET_CONSUMER_LIST_BY_GROUP else "connectionSet"])
+
+
+def members_asked(server: Server) -> None:
+    """Some peers ask again and again for the members of a group, while very many are connected."""
+    group, codes = group_name(10), (RequestCode.GET_CONSUMER_CONNECTION_LIST, RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    with contextlib.ExitStack() as stack:
+        for number in range(CLIENTS):
+            peer, command = stack.enter_context(Peer(server.port)), heartbeat(f"m-{number}", [], [group], topic_name(1))
+            peer.send(command)
+            peer.wait(command)
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            for code in codes:
+                if (count := _members_of(peer, code, group)) != CLIENTS:
+                    raise RuntimeError(f"{code.name} names {count} members")
+
+
 def many_producer_groups(server: Server) -> None:
     for round_ in range(2):
         with Peer(server.port) as peer:
@@ -389,6 +413,7 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("requests in one packet", pipelined(RequestCode.GET_ALL_TOPIC_CONFIG), _nothing),
     ("twenty slow readers", slow_readers_of_topics, _nothing),
     ("2,000 clients close at once", many_clients, _nothing),
+    ("members of a group of 2,000 clients (203, 38)", members_asked, _nothing),
     ("all producers (328)", asked(RequestCode.GET_ALL_PRODUCER_INFO), _nothing),
     ("20,000 producer groups of a client", many_producer_groups, _nothing),
     ("5,000 consumer groups of a client", many_consumer_groups, _nothing),

@@ -45,6 +45,52 @@ def test_holds_are_judged_always_and_a_p99_on_a_quiet_machine(
     assert ("P99 NOT JUDGED: others took 30%" in line(figures, found)) is (not quiet and not found)
 
 
+@pytest.mark.parametrize(
+    ("quiet_ms", "p99_ms", "faults"),
+    [
+        (1.0, 4.9, []),  # so little may be noise
+        (1.0, 5.1, ["P99 ABOVE 5 ms"]),
+        (3.0, 5.9, []),
+        (3.0, 6.1, ["P99 ABOVE 6 ms"]),
+        (5.1, 24.0, []),  # a machine that is not quiet
+    ],
+)
+def test_a_row_may_cost_no_more_than_so_many_times_what_nothing_costs(
+    quiet_ms: float, p99_ms: float, faults: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bench import scale
+    from bench.load.beside import Measured, send_small
+
+    costs = {"nothing": quiet_ms, "timers": p99_ms, "others": 24.0}
+    measure = lambda server, row, exchange: (Measured([costs[row.name] / 1000] * 10, [1], []), [], 0.0)  # noqa: E731
+    monkeypatch.setattr(scale, "measure", measure)
+    monkeypatch.setattr(scale, "TIMES_QUIET", {"timers": 2.0})
+    rows = [scale.Row(name, scale.nothing) for name in costs]
+    server = None
+    empty, timers, others = scale.measured(server, rows[1:], rows[0], send_small("T"))  # type: ignore[arg-type]
+    assert ([], faults, []) == (empty.faults(), timers.faults(), others.faults())
+
+
+def test_the_members_of_very_many_clients_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench.load import broker_loads
+    from bench.load.servers import broker
+    from bench.load.wire import Peer
+
+    counts = list[tuple[int, int]]()
+
+    def noted(peer: Peer, code: int, group: str) -> int:
+        counts.append((code, count := members_of(peer, code, group)))
+        return count
+
+    members_of = broker_loads._members_of
+    monkeypatch.setattr(broker_loads, "_members_of", noted)
+    monkeypatch.setattr(broker_loads, "CLIENTS", 20)
+    monkeypatch.setattr(broker_loads, "SECONDS", 0.1)
+    with broker(tmp_path) as server:
+        broker_loads.members_asked(server)
+    assert {(203, 20), (38, 20)} == set(counts)
+
+
 def test_what_others_take_of_the_machine_is_a_share_of_all_of_it() -> None:
     from bench.load.machine import Ticks, others_share, ticks_now
 
@@ -111,6 +157,9 @@ def test_every_bound_is_held_by_a_row_or_a_test_that_is_there() -> None:
         else:
             file, _, test = name.partition("::")
             assert f"def {test}(" in (ROOT / "tests" / file).read_text(), name
+    parts = [part for kind, _, part in (name.partition(": ") for name in held) if kind == SCALE]
+    assert [] == [row for row in measured if not any(part in row for part in parts)], "rows that no bound names"
+    assert scale.TIMES_QUIET.keys() <= set(measured)
     assert {kind.name for kind in chaos.KINDS} <= {name.partition(": ")[2] for name in held if name.startswith(CHAOS)}
     assert markdown() in (ROOT / "docs" / "performance.md").read_text()
 
