@@ -95,8 +95,11 @@ class Drill:
         self._fault_at = self.world.clock.monotonic()
         self.say(f"\n{0.0:9.3f} s  FAULT     {text}")
 
-    def happened(self, what: str, text: str) -> None:
-        self.say(f"{self.world.clock.monotonic() - self._fault_at:9.3f} s  {what:9} {text}")
+    def happened(self, what: str, text: str) -> float:
+        """Say what happened just now; return how many seconds after the fault."""
+        seconds = self.world.clock.monotonic() - self._fault_at
+        self.say(f"{seconds:9.3f} s  {what:9} {text}")
+        return seconds
 
     # -- controllers ---------------------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ import trio
 from understudy.remoting.client import open_client
 from understudy.runtime.world import real_world
 from understudy.testkit.drills.controller import GROUP
-from understudy.testkit.drills.led import KINDS, PORTS, REPLICAS, LedDrill
+from understudy.testkit.drills.led import LedDrill
 from understudy.testkit.drills.led_judge import Judge
+from understudy.testkit.drills.led_replicas import KINDS, PORTS, REPLICAS
 from understudy.testkit.drills.process_traffic import TOPIC
 from understudy.testkit.drills.repeat_windows import PUT_BY, PUT_BY_OURS, PUT_BY_REAL, UNKNOWN, repeats, told
 from understudy.testkit.drills.second_copies import second_copies

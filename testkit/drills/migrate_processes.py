@@ -21,7 +21,8 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World, real_world
-from understudy.testkit.drills.led import JOIN_SECONDS, KINDS, PORTS, QUIET_SECONDS, REPLICAS, LedDrill
+from understudy.testkit.drills.led import LedDrill
+from understudy.testkit.drills.led_replicas import JOIN_SECONDS, KINDS, PORTS, QUIET_SECONDS, REPLICAS
 from understudy.testkit.drills.led_runs import tell, tell_repeats
 from understudy.testkit.drills.second_copies import Writers
 from understudy.testkit.drills.traffic_clients import TRANSACTING

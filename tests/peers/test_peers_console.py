@@ -26,7 +26,8 @@ from understudy.mqclient.session import open_session
 from understudy.remoting.client import open_client
 from understudy.runtime.http_server import Answer, Request
 from understudy.testkit.drills.controller import GROUP as GROUP_THAT_IS_LED
-from understudy.testkit.drills.led import KINDS, PORTS, LedDrill
+from understudy.testkit.drills.led import LedDrill
+from understudy.testkit.drills.led_replicas import KINDS, PORTS
 from understudy.testkit.drills.ring_processes import ProcessRing
 from understudy.testkit.java_tools import LAUNCHER
 from understudy.testkit.port_blocks import PortBlocks

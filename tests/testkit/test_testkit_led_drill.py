@@ -15,7 +15,8 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.runtime.world import real_world
 from understudy.testkit.drills import controller
 from understudy.testkit.drills.controller_processes import ids_of
-from understudy.testkit.drills.led import KINDS, PORTS, LedDrill
+from understudy.testkit.drills.led import LedDrill
+from understudy.testkit.drills.led_replicas import KINDS, PORTS
 from understudy.testkit.drills.process_traffic import OurTraffic, Traffic
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
@@ -40,9 +41,11 @@ async def test_a_killed_master_is_replaced_under_traffic_and_comes_back(
     for step in (
         "T0 SIGKILL of the master",
         "T1        decided: broker",
-        "T3",
+        "T2        the route leads to replica",
+        "T3        replica",
         "why=[",
-        "R1        in sync again",
+        "T4        replica",
+        "T5        replica",
         "equal",
     ):
         assert step in told

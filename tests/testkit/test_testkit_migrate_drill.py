@@ -13,8 +13,8 @@ from understudy.ha.switch.epoch_file import to_text
 from understudy.ha.switch.epochs import Epochs
 from understudy.remoting.client import RemotingClient
 from understudy.runtime.world import real_world
-from understudy.testkit.drills.led import KINDS, PORTS
 from understudy.testkit.drills.led_judge import Reign
+from understudy.testkit.drills.led_replicas import KINDS, PORTS
 from understudy.testkit.drills.led_runs import tell_repeats
 from understudy.testkit.drills.migrate import migrate
 from understudy.testkit.drills.migrate_processes import PlainMigration, ProcessMigration
