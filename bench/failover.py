@@ -2,11 +2,14 @@
 
     ./understudy bench failover [--only ours|java] [--steps kill,return,silent,freeze,merge] [--rounds N] [--json]
     ./understudy bench failover --rounds 3 --into docs/failover.md      puts the table into the page that shows it
+    ./understudy bench failover --led [--steps kill,longer,freeze] [--rounds N] [--into docs/controller.md]
 
 Every step plays on a ring of three containers, each with one master and two slaves, and the real system plays the same
 one. A container is killed, or frozen (SIGSTOP) and let go on when it was dropped, with all timeouts at their defaults;
 silence is SIGSTOP with timeouts of one second, which are set when the ring is complete: brokers that are busy starting
 would be dropped for it.
+
+With `--led` it is a group of three replicas that controllers lead, ours or real ones: see `bench/failover_led.py`.
 """
 
 from __future__ import annotations
@@ -15,14 +18,25 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import trio
 
-from bench.failover_table import TARGETS, Figures, medians, page_table, put_into, table, table_of_page
+from bench import failover_led
+from bench.failover_table import (
+    LED_TARGETS,
+    TARGETS,
+    Figures,
+    medians,
+    missed,
+    page_table,
+    put_into,
+    table,
+    table_of_page,
+)
 from understudy.format.json_dialect import dumps, loads
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
@@ -261,23 +275,43 @@ async def measure(java: bool, steps: Sequence[str]) -> Figures:
 # --- the command line ---
 
 
+def play_round(
+    play: Callable[[bool, Sequence[str]], Awaitable[Figures]],
+    side: str,
+    steps: Sequence[str],
+    number: int,
+    found: dict[str, list[Figures]],
+) -> None:
+    """Adds what a round of one side measures to *found*. Raises DrillError."""
+    try:
+        figures = trio.run(play, side == "java", steps)
+    except DrillError as error:
+        raise DrillError(f"{side}, round {number + 1}: {error}") from error
+    log(f"{side}, round {number + 1}: {', '.join(f'{key} {value:.3f}' for key, value in figures.items())}")
+    found[side].append(figures)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Runs the benchmark; returns 0, 1 when a figure misses its target, 2 when it could not be measured."""
     parser = argparse.ArgumentParser(
         prog="understudy bench failover", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", choices=("ours", "java"), help="one side")
-    parser.add_argument("--steps", default=",".join(STEPS), help=f"some of {', '.join(STEPS)}, separated by commas")
+    parser.add_argument("--led", action="store_true", help="a group that controllers lead")
+    parser.add_argument("--steps", help=f"some of {', '.join(STEPS)}; with --led of {', '.join(failover_led.STEPS)}")
     parser.add_argument("--rounds", type=int, default=1, help="the medians of so many rounds (1)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument(
         "--into", type=Path, metavar="FILE", help="put a table of all rounds into FILE, a page with one"
     )
     options = parser.parse_args(arguments)
-    steps = options.steps.split(",")
-    unknown = [step for step in steps if step not in STEPS]
+    targets, all_steps, play = TARGETS, STEPS, measure
+    if options.led:
+        targets, all_steps, play = LED_TARGETS, failover_led.STEPS, failover_led.measure_led
+    steps = all_steps if options.steps is None else options.steps.split(",")
+    unknown = [step for step in steps if step not in all_steps]
     if unknown or options.rounds < 1:
-        print(f"bench failover: no step {', '.join(unknown)}; there are: {', '.join(STEPS)}", file=sys.stderr)
+        print(f"bench failover: no step {', '.join(unknown)}; there are: {', '.join(all_steps)}", file=sys.stderr)
         return 2
     try:
         if options.into is not None:
@@ -291,20 +325,19 @@ def main(arguments: Sequence[str]) -> int:
         log(f"Java is not measured: {lack}")
         sides.remove("java")
     found: dict[str, list[Figures]] = {"java": [], "ours": []}
-    for number in range(options.rounds):
-        for side in sides:
-            try:
-                figures = trio.run(measure, side == "java", steps)
-            except DrillError as error:
-                print(f"bench failover: {side}: {error}", file=sys.stderr)
-                return 2
-            log(f"{side}, round {number + 1}: {', '.join(f'{key} {value:.3f}' for key, value in figures.items())}")
-            found[side].append(figures)
+    try:
+        for number in range(options.rounds):
+            for side in sides:
+                play_round(play, side, steps, number, found)
+    except DrillError as error:
+        print(f"bench failover: {error}", file=sys.stderr)
+        print("\n".join(table(medians(found["ours"]), medians(found["java"]), targets)))
+        return 2
     ours, java = medians(found["ours"]), medians(found["java"])
     if options.into is not None:
-        put_into(options.into, page_table(found["ours"], found["java"]))
+        put_into(options.into, page_table(found["ours"], found["java"], targets))
     if options.json:
         print(json.dumps({"ours": ours, "java": java}))
     else:
-        print("\n".join(table(ours, java)))
-    return int(any(target.verdict(ours.get(target.key), java.get(target.key)) == "MISS" for target in TARGETS))
+        print("\n".join(table(ours, java, targets)))
+    return int(bool(missed(ours, java, targets)))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from understudy.testkit.drills.led_replicas import TIMEOUT_MS
+
 Figures = dict[str, float]
 
 
@@ -52,20 +54,49 @@ TARGETS = (
     Target("merge_send_s", "return with them: start to first send"),
 )
 
+MISSED_S = TIMEOUT_MS / 1000 + 0.2
+LED_TARGETS = (
+    Target("led_kill_decided_s", "killed master: the controllers have another"),
+    Target("led_kill_route_s", "killed master: the route leads to it"),
+    Target(
+        "led_kill_send_s",
+        "killed master: first accepted send",
+        0.15,
+        1.0,
+        note="at most 0.15 s, and no longer than Java",
+    ),
+    Target(
+        "led_signal_send_s",
+        "the same, from the signal on",
+        0.15,
+        note="at most 0.15 s; the others count from the end of the process",
+    ),
+    Target(
+        "led_frozen_send_s",
+        f"frozen, timeout {TIMEOUT_MS} ms: first accepted send",
+        MISSED_S,
+        note=f"`controllerHeartBeatTimeoutMills={TIMEOUT_MS}`; at most {MISSED_S:g} s",
+    ),
+    Target("led_return_up_s", "return: process start to open port"),
+    Target("led_return_set_s", "return: open port to the sync-state set"),
+    Target("led_longer_set_s", "return with a longer log: the same", 1.0, note="at most 1 s; what only it had is cut"),
+    Target("led_frozen_set_s", "frozen that goes on: to the sync-state set"),
+)
+
 
 def medians(rounds: Sequence[Figures]) -> Figures:
     keys = dict.fromkeys(key for figures in rounds for key in figures)
     return {key: statistics.median(figures[key] for figures in rounds if key in figures) for key in keys}
 
 
-def table(ours: Figures, java: Figures) -> list[str]:
+def table(ours: Figures, java: Figures, targets: Sequence[Target] = TARGETS) -> list[str]:
     """Returns the result as lines of text."""
 
     def cell(value: float | None) -> str:
         return "-" if value is None else f"{value:.3f}"
 
     lines = [f"{'seconds':44}{'Java':>9}{'ours':>9}{'ratio':>8}{'must':>8}{'ratio must':>12}{'goal':>7}  result"]
-    for target in TARGETS:
+    for target in targets:
         mine, theirs = ours.get(target.key), java.get(target.key)
         if mine is None and theirs is None:
             continue
@@ -80,28 +111,32 @@ TABLE_BEGIN = "| seconds, "
 NOT_MEASURED = "not measured"
 
 
-def page_table(ours: Sequence[Figures], java: Sequence[Figures]) -> list[str]:
-    """Returns the result as lines of a table in Markdown: of each figure the least and the greatest of all rounds.
+def missed(ours: Figures, java: Figures, targets: Sequence[Target]) -> list[Target]:
+    """Returns the targets that a figure misses."""
+    return [target for target in targets if target.verdict(ours.get(target.key), java.get(target.key)) == "MISS"]
+
+
+def page_table(ours: Sequence[Figures], java: Sequence[Figures], targets: Sequence[Target] = TARGETS) -> list[str]:
+    """Returns the result as lines of a table in Markdown: of each figure the median, and the least and the greatest.
 
     What was not measured has its row, too, so that the page never shows less than the bench can.
     """
 
     def cell(rounds: Sequence[Figures], key: str) -> str:
-        found = [
-            f"{figures[key]:.3g}" for figures in sorted(rounds, key=lambda each: each.get(key, 0)) if key in figures
-        ]
+        found = sorted(figures[key] for figures in rounds if key in figures)
         if not found:
             return NOT_MEASURED
-        return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
+        least, median, greatest = (f"{each:.3g}" for each in (found[0], statistics.median(found), found[-1]))
+        return median if least == greatest else f"{median} ({least} to {greatest})"
 
     number = max(len(ours), len(java))
-    rounds = "one round" if number == 1 else f"least to greatest of {number} rounds"
+    rounds = {0: "no round yet", 1: "one round"}.get(number, f"median (least to greatest) of {number} rounds")
     return [
         f"{TABLE_BEGIN}{rounds} | Java 5.4.0 | here | |",
         "|---|---|---|---|",
         *(
             f"| {target.label} | {cell(java, target.key)} | {cell(ours, target.key)} | {target.note}".rstrip() + " |"
-            for target in TARGETS
+            for target in targets
         ),
     ]
 
