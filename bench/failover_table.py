@@ -37,7 +37,7 @@ class Target:
             return "MISS"
         if self.goal_ratio is not None and ratio is not None and ratio <= self.goal_ratio:
             return "goal"
-        return "-" if self.must_s is None and ratio is None else "pass"
+        return "-" if self.must_s is None and (self.must_ratio is None or ratio is None) else "pass"
 
 
 DROPS = "the reference drops one broker of a closed connection, by chance; the others after their timeout"

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -16,7 +17,8 @@ from understudy.runtime.world import real_world
 from understudy.testkit.drills import controller
 from understudy.testkit.drills.controller_processes import ids_of
 from understudy.testkit.drills.led import LedDrill
-from understudy.testkit.drills.led_replicas import KINDS, PORTS
+from understudy.testkit.drills.led_outage import Fault, play_outage
+from understudy.testkit.drills.led_replicas import KINDS, PORTS, LedReplicas
 from understudy.testkit.drills.process_traffic import OurTraffic, Traffic
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
@@ -49,6 +51,28 @@ async def test_a_killed_master_is_replaced_under_traffic_and_comes_back(
         "equal",
     ):
         assert step in told
+
+
+@pytest.mark.slow
+async def test_a_master_whose_log_is_longer_cuts_it_and_one_that_stood_still_follows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with PortBlocks(20) as blocks:
+        async with open_client(real_world()) as client:
+            group = LedReplicas(tmp_path, blocks.middles(PORTS), client, None, real_world(), KINDS["ours"])
+            try:
+                await group.start()
+                longer, frozen = [await play_outage(group, fault) for fault in (Fault.OUTGROWN, Fault.FROZEN)]
+            finally:
+                group.processes.kill_all()
+    for outage in (longer, frozen):
+        assert outage.signalled <= 0
+        assert sorted(attrs.astuple(outage)) == [*attrs.astuple(outage)]
+    assert longer.started < longer.up
+    assert frozen.started == frozen.up
+    told = capsys.readouterr().out
+    assert "the log of replica 0 ended at byte " in told
+    assert f"has acknowledged a message; controllerHeartBeatTimeoutMills is {group.timeout_ms}" in told
 
 
 @pytest.mark.parametrize(

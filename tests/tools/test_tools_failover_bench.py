@@ -50,6 +50,7 @@ RATIO = Target("b", "ratio", must_ratio=1 / 3, goal_ratio=1 / 5)
         (RATIO, 3.0, 10.0, "pass"),
         (RATIO, 1.0, 10.0, "goal"),
         (RATIO, 1.0, None, "-"),
+        (Target("c", "nothing is asked of it"), 1.0, 10.0, "-"),
     ],
 )
 def test_a_figure_is_judged_by_its_bound_and_beside_the_real_system(
