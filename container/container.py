@@ -27,7 +27,7 @@ from understudy.container.broker_files import (
     read_broker_file,
 )
 from understudy.container.config import ContainerOptions
-from understudy.container.hosted import BrokerIdentity, HostedBroker, host_broker
+from understudy.container.hosted import BrokerIdentity, HostedBroker, free_id, host_broker
 from understudy.remoting.access import ranges_of
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.server import RemotingServer
@@ -237,6 +237,8 @@ class BrokerContainer:
             options = broker_options(properties, source, self.options, self.world.disk, self._machine)
             options.container = self.address
             config = options.broker
+            if config.enable_controller_mode and "brokerId" not in properties:
+                config.broker_id = free_id(options, self._hosted.values())
             identity = BrokerIdentity(config.broker_cluster_name, config.broker_name, config.broker_id)
             if identity in self._hosted:
                 raise AddBrokerError(f"{identity} has already been added to current broker container")

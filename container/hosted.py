@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -74,3 +74,28 @@ class HostedBroker:
     def is_master(self) -> bool:
         """Whether the broker is the master of its group now."""
         return not self.broker.role.is_slave
+
+
+def free_id(options: BrokerOptions, hosted: Iterable[HostedBroker]) -> int:
+    """Return the id that names a broker in its container which controllers lead, when its file has none.
+
+    Replicas of such a group have files that are alike, and none of them needs an id to be led.
+
+    Args:
+        options: of the broker.
+        hosted: what the container has.
+
+    Returns:
+        The smallest id that no replica beside it has; of a store that is open here the id that it has.
+    """
+    config = options.broker
+    group = [
+        each
+        for each in hosted
+        if (each.identity.cluster, each.identity.name) == (config.broker_cluster_name, config.broker_name)
+    ]
+    for each in group:
+        if each.broker.options.store.store_path_root_dir == options.store.store_path_root_dir:
+            return each.identity.broker_id
+    taken = {each.identity.broker_id for each in group}
+    return next(number for number in range(len(taken) + 1) if number not in taken)

@@ -247,7 +247,7 @@ def read_peers(config: ControllerConfig) -> Peers:
                 "controllerRaftPeers and controllerDLegerPeers must name the same ids", "controllerRaftPeers"
             )
     else:
-        raft = {member: (host, _raft_port(port)) for member, (host, port) in api.items()}
+        raft = {member: (host, raft_port(port)) for member, (host, port) in api.items()}
     both = set(api.values()) & set(raft.values())
     if both:
         host, port = sorted(both)[0]
@@ -276,7 +276,8 @@ def _check_length(key: str, name: str) -> None:
         raise ConfigError(f"{key}: {printable(name[:20])}... is longer than {MAX_NAME_BYTES} bytes", key)
 
 
-def _raft_port(port: int) -> int:
+def raft_port(port: int) -> int:
+    """Return where members talk to each other, when they answer brokers and tools on *port*."""
     if port + RAFT_PORT_DISTANCE <= LAST_STEADY_PORT:
         return port + RAFT_PORT_DISTANCE
     steps = max(1, -((LAST_STEADY_PORT - port) // RAFT_PORT_DISTANCE))

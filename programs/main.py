@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import understudy
 
 COMMANDS = {
-    "up": ("understudy.programs.up", "", "run a name server and two broker groups on this machine"),
+    "up": ("understudy.programs.up", "", "run a name server and two broker groups, or a led one, on this machine"),
     "console": ("understudy.programs.mqconsole", "", "show a cluster in the browser"),
     "drill": ("understudy.testkit.drills.main", "", "play a failover in a simulated cluster"),
     "bench": ("understudy.testkit.bench.main", "", "measure what needs no checkout: micro, doors"),

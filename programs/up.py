@@ -1,4 +1,4 @@
-"""``understudy up``: name server, proxy, console and a container with two broker groups in one process, on defaults."""
+"""``understudy up``: name server, proxy, console and a container of brokers in one process, on defaults."""
 
 from __future__ import annotations
 
@@ -11,36 +11,27 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from understudy.broker.config import Machine
 from understudy.console.report_files import ReportFiles
 from understudy.console.server import Console, ConsoleOptions
 from understudy.container.broker_files import AddBrokerError
-from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
-from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.server import NameServer
-from understudy.programs import command_line, proxy_options
+from understudy.programs import command_line, proxy_options, up_servers
 from understudy.programs.live_table import show_live_table, show_plain_lines
 from understudy.programs.mqconsole import DEFAULT_PORT, given_folder, given_token
-from understudy.programs.up_places import BROKERS, LOOPBACK, Places, check_free, folder_of
+from understudy.programs.up_places import LOOPBACK, Places, check_free, folder_of
 from understudy.programs.version import ShowVersion
-from understudy.runtime.disk import Disk, DiskLockedError
-from understudy.runtime.durable import write_durably
-from understudy.runtime.log import configure, get_logger
+from understudy.runtime.disk import DiskLockedError
+from understudy.runtime.log import configure
 from understudy.runtime.network import ListenError
 from understudy.runtime.os_failure import os_failure
 from understudy.runtime.program import UsageError, run_program
-from understudy.runtime.properties import ConfigError, Properties
-from understudy.runtime.property_file import read_properties_file
+from understudy.runtime.properties import ConfigError
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World
 
 if TYPE_CHECKING:
     from understudy.proxy.server import Proxy
-
-log = get_logger("container")
-
-_COMMAND_LINE = "understudy up"
 
 _HOW_TO_SEND = """
 Send to it with any RocketMQ client; topics are created on first use. Java:
@@ -51,7 +42,7 @@ Send to it with any RocketMQ client; topics are created on first use. Java:
 {grpc}Look around:
     .venv/bin/mqadmin clusterList -n {address}
     .venv/bin/mqadmin sendMessage -n {address} -t TopicTest -p hello
-{console}Data: {folder}    Stop: Ctrl-C
+{led}{console}Data: {folder}    Stop: Ctrl-C
 """
 _HOW_TO_USE_GRPC = """\
 gRPC clients (5.x): endpoints {host}:{port}; their topics are made beforehand:
@@ -60,9 +51,10 @@ gRPC clients (5.x): endpoints {host}:{port}; their topics are made beforehand:
 _IN_THE_BROWSER = """\
 In the browser: {address}
 """
-_KEPT = """\
-# Settings of {name} that differ from the defaults of "understudy up"; what is changed while it runs is kept here.
-# Names, addresses, ports and folders are those of the command line.
+_HOW_TO_FAIL_OVER = """\
+Three replicas of broker-a, led by the controller at {controller}. See who is master, and take it away:
+    .venv/bin/mqadmin getSyncStateSet -a {controller} -b broker-a
+    .venv/bin/mqadmin removeBroker -c {host}:{container} -b DefaultCluster:broker-a:ID
 """
 
 
@@ -76,7 +68,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 after a clean stop, 1 after one line on standard error, 2 for unknown options.
     """
     parser = argparse.ArgumentParser(prog="understudy up", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--data", default="data", metavar="FOLDER", help="where messages are kept (default: ./data)")
+    parser.add_argument(
+        "--led",
+        action="store_true",
+        help="one group of three replicas that a controller leads, in the place of two masters: if its master is lost "
+        "another one takes sends",
+    )
+    parser.add_argument(
+        "--data", metavar="FOLDER", help="where messages are kept (default: ./data, with --led ./data/led)"
+    )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -92,6 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=10911,
         help="port of the first broker, whose other ports are two below and one above; the next broker follows ten "
         "ports later (default: 10911)",
+    )
+    parser.add_argument(
+        "--controller-port", type=int, default=9878, help="port of the controller, with --led (default: 9878)"
     )
     parser.add_argument(
         "--proxy-port", type=int, default=8081, help="port of the proxy for gRPC clients, 0 for none (default: 8081)"
@@ -116,13 +119,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure(os.environ.get("UNDERSTUDY_LOG", "WARNING"))
     try:
         places = Places(
-            folder_of(arguments.data),
+            folder_of(arguments.data, led=arguments.led),
             arguments.host,
             arguments.namesrv_port,
             arguments.container_port,
             arguments.broker_port,
             0 if proxy_options.missing_libraries() else arguments.proxy_port,
             arguments.console_port,
+            arguments.led,
+            arguments.controller_port,
         )
         places.check()
         token, reports = given_token(arguments.console_token), given_folder(arguments.spark_reports)
@@ -142,19 +147,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         ),
         refusals=(ListenError, DiskLockedError, ConfigError, AddBrokerError, TableDamagedError),
     )
-
-
-def kept_settings(disk: Disk, folder: str, name: str) -> Properties:
-    """Return the settings that a server of *name* was given while it ran before, or by an editor; makes their file.
-
-    Raises:
-        ConfigError: the file cannot be read.
-        OSError: it cannot be made.
-    """
-    path = os.path.join(folder, f"{name}.conf")
-    if not disk.exists(path):
-        write_durably(disk, path, _KEPT.format(name=name).encode())
-    return read_properties_file(disk, path, None)
 
 
 async def serve(
@@ -192,6 +184,12 @@ async def serve(
         lock.release()
 
 
+def _led_hint(places: Places) -> str:
+    if not places.led:
+        return ""
+    return _HOW_TO_FAIL_OVER.format(controller=places.controller, host=places.host, container=places.container_port)
+
+
 def _grpc_hint(places: Places) -> str:
     if not places.proxy_port:
         return ""
@@ -206,7 +204,7 @@ async def _run_proxy(
 
     keys = {"grpcServerPort": places.proxy_port, "namesrvAddr": places.name_server, "localServeAddr": places.host}
     keys["remotingListenPort"] = 0  # older clients go to the brokers
-    config, _ = config_of(keys, _COMMAND_LINE)
+    config, _ = config_of(keys, up_servers.COMMAND_LINE)
     await run_local_proxy(
         world,
         config,
@@ -234,53 +232,55 @@ async def _start_console(nursery: trio.Nursery, world: World, places: Places, op
     return ""
 
 
+async def _run_name_server(
+    name_server: NameServer, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]
+) -> None:
+    """Run it until *scope* is cancelled, whatever ends around it."""
+    with scope:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(name_server.run)
+            scope.shield = True
+            task_status.started()
+
+
 async def _serve(world: World, places: Places, live: bool, page: ConsoleOptions) -> None:
-    folder, host, listen = places.folder, places.host, places.listen_address
-    machine = Machine("localhost", host, os.path.join(folder, "store"), None, None)
-    container_keys = kept_settings(world.disk, folder, "container").changed(
-        {"listenPort": str(places.container_port), "bindAddress": listen, "namesrvAddr": places.name_server},
-        _COMMAND_LINE,
-    )
-    container_options, warnings = ContainerOptions.from_properties(container_keys, machine=machine)
-    container_options.path = container_keys.source
-    namesrv_keys = kept_settings(world.disk, folder, "namesrv").changed(
-        {"listenPort": str(places.namesrv_port), "bindAddress": listen}, _COMMAND_LINE
-    )
-    namesrv_defaults = NamesrvConfig(
-        kv_config_path=os.path.join(folder, "namesrv", "kvConfig.json"),
-        config_store_path=namesrv_keys.source,
-        support_acting_master=True,
-        notify_min_broker_id_changed=True,
-    )
-    namesrv_config, more = read_config(namesrv_keys, namesrv_defaults)
-    for warning in warnings + more:
-        log.warning(warning)
-    name_server = NameServer(world, namesrv_config)
+    options = up_servers.container_options(world.disk, places)
+    controller = up_servers.controller_of(world, places)
+    name_server = up_servers.name_server_of(world, places, controller)
     async with trio.open_nursery() as outer:
-        await outer.start(name_server.run)
-        command_line.boot_line(f"The Name Server boot success. serializeType=JSON, address {places.name_server}")
-        container = BrokerContainer(world, container_options, machine=machine, on_boot=command_line.boot_line)
-        # The container's own nursery inside the name server's: brokers say goodbye while there is somebody to hear it.
-        async with trio.open_nursery() as inner:
-            await inner.start(container.run)
-            for name in BROKERS:
-                fixed = {
-                    "brokerClusterName": "DefaultCluster",
-                    "brokerName": name,
-                    "brokerId": "0",
-                    "brokerIP1": host,
-                    "bindAddress": listen,
-                    "listenPort": str(places.port_of(name)),
-                    "storePathRootDir": os.path.join(folder, name),
-                    "storePathCommitLog": os.path.join(folder, name, "commitlog"),
-                }
-                broker_keys = kept_settings(world.disk, folder, name).changed(fixed, _COMMAND_LINE)
-                await container.add_broker(broker_keys, source=broker_keys.source)
-            if places.proxy_port:
-                await inner.start(_run_proxy, world, places, container)
-            console = await _start_console(inner, world, places, page)
-            grpc = _grpc_hint(places)
-            command_line.boot_line(
-                _HOW_TO_SEND.format(address=places.name_server, folder=folder, grpc=grpc, console=console)
-            )
-            await (show_live_table if live else show_plain_lines)(world.clock, container)
+        # It outlives the container: brokers say goodbye while there is somebody to hear it.
+        until_they_are_gone = trio.CancelScope()
+        await outer.start(_run_name_server, name_server, until_they_are_gone)
+        try:
+            command_line.boot_line(f"The Name Server boot success. serializeType=JSON, address {places.name_server}")
+            if controller is not None:
+                await up_servers.wait_until_it_leads(controller)
+            machine = up_servers.machine_of(places)
+            container = BrokerContainer(world, options, machine=machine, on_boot=command_line.boot_line)
+            async with trio.open_nursery() as nursery:
+                await _serve_brokers(nursery, world, places, container, page)
+                await (show_live_table if live else show_plain_lines)(world.clock, container)
+        finally:
+            until_they_are_gone.cancel()
+
+
+async def _serve_brokers(
+    nursery: trio.Nursery, world: World, places: Places, container: BrokerContainer, page: ConsoleOptions
+) -> None:
+    """Start container, brokers, proxy and page, and say how they are used."""
+    await nursery.start(container.run)
+    for name in places.brokers:
+        keys = up_servers.broker_keys(world.disk, places, name)
+        await container.add_broker(keys, source=keys.source)
+    if places.proxy_port:
+        await nursery.start(_run_proxy, world, places, container)
+    console = await _start_console(nursery, world, places, page)
+    command_line.boot_line(
+        _HOW_TO_SEND.format(
+            address=places.name_server,
+            folder=places.folder,
+            grpc=_grpc_hint(places),
+            led=_led_hint(places),
+            console=console,
+        )
+    )

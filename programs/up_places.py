@@ -8,12 +8,15 @@ import socket
 
 import attrs
 
+from understudy.controller.configuration import raft_port
 from understudy.runtime.network import ListenError, Network
 from understudy.runtime.program import UsageError
 
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = "0.0.0.0"
 BROKERS = ("broker-a", "broker-b")
+LED_GROUP = "broker-a"
+REPLICAS = ("broker-a-1", "broker-a-2", "broker-a-3")
 _PORTS_PER_BROKER = 10
 _FAST_PORT, _HA_PORT = -2, 1
 _HIGHEST_PORT = 65_535
@@ -31,6 +34,8 @@ class Places:
         proxy_port: of the proxy for gRPC clients; 0 for none.
         console_port: of the page in the browser, on this machine alone; 0 for none, ``None`` for the usual one, or a
             free one when another program has that.
+        led: three replicas of one group, which a controller in the name server leads, in the place of two masters.
+        controller_port: of that controller, for brokers and tools.
     """
 
     folder: str
@@ -40,6 +45,13 @@ class Places:
     broker_port: int = 10911
     proxy_port: int = 0
     console_port: int | None = 0
+    led: bool = False
+    controller_port: int = 9878
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The names of the brokers' folders and files."""
+        return REPLICAS if self.led else BROKERS
 
     @property
     def listen_address(self) -> str:
@@ -51,9 +63,14 @@ class Places:
         """Where clients find the name server, ``host:port``."""
         return f"{self.host}:{self.namesrv_port}"
 
+    @property
+    def controller(self) -> str:
+        """Where brokers and tools find the controller, ``host:port``."""
+        return f"{self.host}:{self.controller_port}"
+
     def port_of(self, broker: str) -> int:
         """Return the port on which clients reach *broker*."""
-        return self.broker_port + BROKERS.index(broker) * _PORTS_PER_BROKER
+        return self.broker_port + self.brokers.index(broker) * _PORTS_PER_BROKER
 
     def ports(self) -> list[tuple[int, str, str]]:
         """Return every port with who listens on it and the option that moves it."""
@@ -65,7 +82,12 @@ class Places:
             found.append((self.proxy_port, "the proxy", "--proxy-port"))
         if self.console_port:
             found.append((self.console_port, "the console", "--console-port"))
-        for name in BROKERS:
+        if self.led:
+            found += [
+                (self.controller_port, "the controller", "--controller-port"),
+                (raft_port(self.controller_port), "the controller (for other controllers)", "--controller-port"),
+            ]
+        for name in self.brokers:
             port = self.port_of(name)
             found += [
                 (port, name, "--broker-port"),
@@ -114,12 +136,14 @@ def _has_address(host: str) -> bool:
     return bool(host)
 
 
-def folder_of(text: str) -> str:
-    """Return the absolute path of the folder that ``--data`` names.
+def folder_of(text: str | None, *, led: bool = False) -> str:
+    """Return the absolute path of the folder that ``--data`` names; ``None`` is the usual one, of a *led* group or not.
 
     Raises:
         UsageError: the text is empty.
     """
+    if text is None:
+        text = os.path.join("data", "led") if led else "data"
     if not text.strip():
         raise UsageError("--data is empty; name the folder for messages, or leave the option out for ./data")
     return os.path.abspath(text)

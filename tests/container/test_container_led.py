@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.container.broker_files import broker_options
+from understudy.container.broker_files import AddBrokerError, broker_options
 from understudy.container.config import ContainerOptions
 from understudy.container.hosted import BrokerIdentity
 from understudy.remoting.client import open_client
@@ -104,6 +104,40 @@ async def test_role_and_id_of_the_file_do_not_count(tmp_path: Path, role: dict[s
         assert BrokerIdentity("DefaultCluster", "g", int(role.get("brokerId", "0"))) in {
             each.identity for each in cluster.container.brokers()
         }
+
+
+async def test_replicas_whose_files_have_no_id_are_told_apart_by_numbers(tmp_path: Path) -> None:
+    def keys(store: str) -> dict[str, str]:
+        return {
+            "brokerName": "g",
+            "brokerIP1": "127.0.0.1",
+            "listenPort": "0",
+            "enableControllerMode": "true",
+            "controllerAddr": "127.0.0.1:1",
+            "storePathRootDir": str(tmp_path / store),
+        }
+
+    async with LocalCluster(0) as cluster:
+        container = cluster.container
+
+        def stores() -> dict[int, str]:
+            return {
+                each.identity.broker_id: Path(each.broker.options.store.store_path_root_dir).name
+                for each in container.brokers()
+            }
+
+        for store in ("one", "two", "three"):
+            await container.add_broker(keys(store))
+        assert stores() == {0: "one", 1: "two", 2: "three"}
+        # one that was removed comes back to its number, and none comes twice
+        assert await container.remove_broker(BrokerIdentity("DefaultCluster", "g", 1))
+        with pytest.raises(AddBrokerError, match="DefaultCluster_g_2 has already been added"):
+            await container.add_broker(keys("three"))
+        await container.add_broker(keys("two"))
+        assert stores() == {0: "one", 1: "two", 2: "three"}
+        # and one that is not led has the id of its file, or none
+        with pytest.raises(AddBrokerError, match="DefaultCluster_g_0 has already been added"):
+            await container.add_broker({**keys("four"), "enableControllerMode": "false"})
 
 
 @pytest.mark.parametrize("led", [True, False])

@@ -11,6 +11,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
+from understudy.container.config import ContainerOptions
 from understudy.container.hosted import host_broker
 from understudy.controller.configuration import read_config as read_controller
 from understudy.controller.embed import open_controller
@@ -60,6 +61,12 @@ def test_a_set_runs_on_one_host_as_it_is(kind: str) -> None:
             ports = [port, port - 2, port + 1]
             folders.add(options.store.store_path_root_dir)
             assert options.broker.enable_controller_mode
+        elif path.name == "container.conf":
+            container, warnings = ContainerOptions.from_properties(values, machine=machine)
+            ports = [container.server.listen_port]
+            hosted = [CONF.parents[1] / each for each in container.broker_files()]
+            assert hosted == files(kind, "broker")
+            assert {keys(each)["namesrvAddr"] for each in hosted} == {values["namesrvAddr"]}
         else:
             _, warnings = read_config(values, NamesrvConfig())
             ports = [int(values["listenPort"])] if "listenPort" in values else []
