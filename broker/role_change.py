@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from understudy.broker.former_copies import FormerCopies
+from understudy.broker.hidden_messages import tell_hidden
 from understudy.broker.logged_batches import LoggedBatches
 from understudy.broker.lost_topics import rows_of_log
 from understudy.broker.role import Role
@@ -102,6 +103,9 @@ class Roles:
             while True:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self.session.run, broker.services)
+                    nursery.start_soon(
+                        tell_hidden, broker.store, broker.world.clock, broker.identity.canonical_name, broker.role
+                    )
                     change = await self._next()
                     broker.send.admission.closed = CommandError(
                         ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker changes its role"

@@ -39,6 +39,9 @@ BEING_CUT = "the log is being cut back to what it has in common with its master'
 BEING_ENTERED = "lost messages have come back and are entered into queues and index"
 """Why nothing is appended, by anybody: batch queues end in the middle of what is entered again."""
 
+SHOWN_AT_ONCE = 500
+"""Messages that were held back and are shown between two turns of others."""
+
 log = get_logger("store")
 
 #: Called for every message that becomes readable, with topic, queue id, queue offset after it, tags code, store time in
@@ -121,6 +124,10 @@ class StoreCore:
         self.dispatched = 0
         #: Written but not yet shown to readers: (end, queue, queue offset after it, tags code, store time, properties).
         self.held: deque[Held] = deque()
+        #: Where the last message ended that was shown after it had been held back.
+        self.shown_to = 0
+        #: Set when a portion was shown and the next one may be.
+        self.more_to_show = Signal()
         self.extensions = Extensions(
             disk,
             folder,
@@ -205,7 +212,6 @@ class StoreCore:
         self.confirmed, self.notes_confirmed = offset, True
         if offset is not None:
             self.checkpoint = attrs.evolve(self.checkpoint, confirm_offset=offset)
-        self.show_at_once = not self.sync_flush and offset is None
         self.show_held()
 
     def confirmed_end(self, end: int) -> int:
@@ -273,16 +279,28 @@ class StoreCore:
         self.held.clear()
         self.held.extend(kept)
 
-    def show_held(self) -> None:
-        """Show what was held back and may be seen now."""
+    def show_held(self) -> bool:
+        """Show what was held back and may be seen now; of much of it a portion, the next of which others see to.
+
+        What comes meanwhile is held back behind it.
+
+        Returns:
+            Whether there is more that may be seen now.
+        """
         limit = self.show_limit()
         held = self.held
-        while held and held[0][0] <= limit:
-            _, queue, next_offset, code, store_ms, properties = held.popleft()
+        for _ in range(SHOWN_AT_ONCE):
+            if not held or held[0][0] > limit:
+                break
+            self.shown_to, queue, next_offset, code, store_ms, properties = held.popleft()
             if next_offset > queue.max_offset:
                 queue.max_offset = next_offset
             for callback in self.arrived:
                 callback(queue.topic, queue.queue_id, next_offset, code, store_ms, properties)
+        self.show_at_once = not self.sync_flush and self.confirmed is None and not held
+        if more := bool(held) and held[0][0] <= limit:
+            self.more_to_show.set()
+        return more
 
     def close(self) -> None:
         """Give every file back."""

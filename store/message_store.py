@@ -40,6 +40,7 @@ from understudy.store.reader import Reader
 from understudy.store.repair import Repair, Repairs, intact_from
 from understudy.store.replication import Replication
 from understudy.store.retention import Retention
+from understudy.store.showing import Showing
 from understudy.store.status import QueryResult
 from understudy.store.topic_deletion import TopicDeletion
 from understudy.store.truncation import Truncation
@@ -72,6 +73,7 @@ class MessageStore:
         read_ahead: has the system read more of the log from the disk than was asked for, as it does by default, or not.
         set_confirmed: shows readers only messages that end before a physical offset; ``None``: all that are written, or
             durable with synchronous flush. What readers have seen stays visible.
+        hidden: how much readers do not see of the log, see :meth:`understudy.store.showing.Showing.hidden`.
         start_scrub: has every record compared with its checksum; the report grows while :meth:`run` is at it.
         delete_expired_files: deletes expired files in the next looks, whatever the hour (an operator asked for it).
         delete_topic, clean_unused, learn_deletions, delete_beside: see
@@ -114,6 +116,7 @@ class MessageStore:
         self._compaction = Compaction(core, self._reader)
         self._repairs = Repairs(core, self._dispatcher, self._flusher, self._integrity)
         self._truncation = Truncation(core, self._flusher, self._replication, self._integrity, self._lookup)
+        self._showing = Showing(core)
         self._closed = False
         self.batch_topics: Set[str] = core.batch_queues.topics
         self.declare_kinds, self.settle_kinds, self.changing_kinds = kinds.declare, kinds.settle, kinds.changing
@@ -121,6 +124,7 @@ class MessageStore:
         self.arrived, self.hidden_grew = core.arrived, core.hidden_grew
         self.append, self.append_batch = self._writer.append, self._batch_writer.append_batch
         self.enter_keys, self.read_ahead = core.enter_keys, core.segments.read_ahead
+        self.hidden = self._showing.hidden
         self.set_confirmed, self.start_scrub = core.set_confirmed, self._integrity.start_scrub
         self.delete_expired_files, self.extensions = self._retention.request, core.extensions
         self.delete_topic, self.clean_unused = deletion.delete, deletion.clean_unused
@@ -178,6 +182,7 @@ class MessageStore:
             nursery.start_soon(self._kinds.run)
             nursery.start_soon(self._core.discarded.run)
             nursery.start_soon(self._repairs.run)
+            nursery.start_soon(self._showing.run)
 
     async def close(self) -> None:
         """Flush everything, write the checkpoint, remove the abort marker and give the folder back.
