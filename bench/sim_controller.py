@@ -4,9 +4,10 @@
     ./understudy bench sim-controller --replay 1234
     ./understudy bench sim-controller --ablate all --seeds 40
     ./understudy bench sim-controller --of controllers --seeds 200
-    ./understudy bench sim-controller --of brokers --seeds 50
+    ./understudy bench sim-controller --brokers --seeds 50      the same as --of brokers
     ./understudy bench sim-controller --mutations        plants the faults of controller_mutations.toml, one at a time
-    ./understudy bench sim-controller --of brokers --mutations       those of led_mutations.toml
+    ./understudy bench sim-controller --brokers --mutations     those of led_mutations.toml; with --fresh no seed is
+                                                         played first that noticed one before
 
 Histories are of quorums alone, or of whole controllers with stub brokers: the latter look for two masters in an epoch,
 a master from outside the sync state set, and a group that nobody leads although it could be led. Those of brokers are
@@ -213,22 +214,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--of", choices=("quorum", "controllers", "brokers"), default="quorum")
+    parser.add_argument("--brokers", dest="of", action="store_const", const="brokers", help="the same as --of brokers")
     parser.add_argument("--size", type=int, default=3, choices=(1, 3, 5))
     parser.add_argument("--seconds", type=float, default=12.0)
     parser.add_argument("--processes", type=int, default=processors())
     parser.add_argument("--replay", type=int, metavar="SEED")
     parser.add_argument("--faults", choices=PROFILES, default="mixed")
     parser.add_argument("--mutations", nargs="*", metavar="NAME", help="all of them, or those that are named")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="with --mutations: seeds from --first on only, not first those that noticed one before",
+    )
     parser.add_argument("--ablate", choices=[*ABLATIONS, "all"], default="none")
     options = parser.parse_args(arguments)
     if options.of != "quorum" and (options.size != 3 or options.faults != "mixed"):
         parser.error("--size and --faults are of quorums alone: leave them out")
+    if options.fresh and options.mutations is None:
+        parser.error("--fresh is for --mutations")
     if options.mutations is not None:
         seeds = range(options.first, options.first + SEEDS_PER_MUTATION)
         if options.of not in MUTATIONS:
             parser.error(f"--mutations are planted with --of {' or '.join(MUTATIONS)}")
         path, play = MUTATIONS[options.of]
-        return hunt_listed(path, options.mutations, play, seeds, options.processes)
+        return hunt_listed(path, options.mutations, play, seeds, options.processes, fresh=options.fresh)
     if options.replay is not None:
         result = play_quietly(_play(options, options.ablate), options.replay)
         if isinstance(result, (QuorumResult, ControllersResult)):

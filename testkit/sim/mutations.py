@@ -39,6 +39,7 @@ class Mutation:
         file: the module, below the package.
         old, new: the text that is replaced, which stands there once, and what it becomes.
         seed: one that noticed it when it was hunted last; played first.
+        first: added to each seed of a hunt; where those histories begin which have what it takes to notice it.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Mutation:
     old: str
     new: str
     seed: int | None = None
+    first: int = 0
 
     def apply(self, package: Path) -> None:
         """Plant it in the tree at *package*. Raises :class:`MutationError`."""
@@ -89,7 +91,8 @@ def hunt_listed(
     Args:
         path: a TOML file.
         names: of some of them; empty for all.
-        play, seeds, processes: as for :func:`hunt`.
+        play, processes: as for :func:`hunt`.
+        seeds: played for each mutation, counted from where its histories begin.
         fresh: play *seeds* as they are, and not first the seed that has noticed a mutation before.
 
     Returns:
@@ -105,8 +108,9 @@ def hunt_listed(
         if names and mutation.name not in names:
             continue
         own = () if fresh or mutation.seed is None else (mutation.seed,)
+        others = [mutation.first + each for each in seeds]
         try:
-            found = hunt(mutation, play, [*own, *(each for each in seeds if each not in own)], processes)
+            found = hunt(mutation, play, [*own, *(each for each in others if each not in own)], processes)
             told = f"NOT FOUND within {len(seeds)} seeds" if found is None else f"seed {found[0]}: {found[1]}"
         except MutationError as error:
             found, told = None, f"NOT PLANTED: {error}"

@@ -15,7 +15,9 @@ from understudy.testkit.sim.mutations import PRODUCT, Mutation, MutationError, h
 from understudy.testkit.sim.seeds import SeedResult
 
 BENCH = Path(__file__).parents[2] / "bench"
-LISTED = [each for name in ("acting", "controller", "led") for each in read_mutations(BENCH / f"{name}_mutations.toml")]
+LED_LISTED = read_mutations(BENCH / "led_mutations.toml")
+LISTED = [each for name in ("acting", "controller") for each in read_mutations(BENCH / f"{name}_mutations.toml")]
+LISTED += LED_LISTED
 GAME = """
 import collections
 from types import SimpleNamespace
@@ -147,9 +149,48 @@ def test_a_fresh_hunt_does_not_begin_with_the_seed_that_noticed_it_before(
     assert f"seed {first}: seed {first} is too large" in capsys.readouterr().out
 
 
-def test_fresh_seeds_are_for_mutations_only(capsys: pytest.CaptureFixture[str]) -> None:
-    from bench import sim_acting
+@pytest.mark.parametrize(("seeds", "found"), [(range(3), None), (range(4), 4), (range(2, 10), 4)])
+def test_a_hunt_begins_where_the_histories_begin_that_have_what_it_takes(
+    seeds: range,
+    found: int | None,
+    play: Callable[[int], SeedResult],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "list.toml"
+    path.write_text(LIST.replace("seed = 5", "first = 1"))
+    assert hunt_listed(path, ["a lower limit"], play, seeds, 1) == int(found is None)
+    told = f"NOT FOUND within {len(seeds)} seeds" if found is None else f"seed {found}: seed {found} is too large"
+    assert told in capsys.readouterr().out
 
+
+@pytest.mark.parametrize("kept", LISTED, ids=[each.name for each in LISTED])
+def test_a_mutation_is_hunted_among_the_histories_of_the_seed_that_has_noticed_it(kept: Mutation) -> None:
+    begins = [first for first, _ in led_history.FAULTS_FROM]
+    if kept in LED_LISTED and kept.seed is not None:
+        assert kept.first == max((first for first in begins if first <= kept.seed), default=0)
+    else:
+        assert kept.first == 0
+
+
+@pytest.mark.parametrize("module", ["sim_acting", "sim_controller"])
+def test_fresh_seeds_are_for_mutations_only(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        sim_acting.main(["--fresh"])
+        importlib.import_module(f"bench.{module}").main(["--fresh"])
     assert "--fresh is for --mutations" in capsys.readouterr().err
+
+
+def test_the_seeds_of_led_brokers_are_hunted_fresh_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import sim_controller
+
+    asked: list[tuple[object, ...]] = []
+
+    def hunted(path: Path, names: list[str], play: object, seeds: range, processes: int, *, fresh: bool) -> int:
+        asked.append((path.name, play, seeds, fresh))
+        return 0
+
+    monkeypatch.setattr(sim_controller, "hunt_listed", hunted)
+    assert sim_controller.main(["--brokers", "--mutations", "--fresh"]) == 0
+    assert sim_controller.main(["--of", "brokers", "--mutations", "--first", "7"]) == 0
+    path, play = "led_mutations.toml", led_history.play_led
+    assert asked == [(path, play, range(200), True), (path, play, range(7, 207), False)]
