@@ -251,7 +251,12 @@ async def test_nothing_is_cut_for_a_master_of_an_epoch_that_no_controller_has_na
     async with open_background() as nursery:
         await elect(nursery, controller, replicas, 2)
         assert slave.slave is not None
-        slave.slave.is_named = lambda epoch: claimed.append(epoch) or epoch in named
+
+        def is_named(epoch: int) -> bool:
+            claimed.append(epoch)
+            return epoch in named
+
+        slave.slave.is_named = is_named
         await trio.sleep(5)
         assert slave.log.max_physical_offset == 600
         assert set(claimed) == {99}
