@@ -188,10 +188,21 @@ class Taker:
         if offset < 0:
             low = store.min_queue_offset(queue.topic, queue.queue_id)
             high = store.max_queue_offset(queue.topic, queue.queue_id)
-            resident = self._config.init_pop_offset_by_check_msg_in_mem and high > 0
-            offset = choice.initial_offset(queue.topic, wish.from_min, low, high, resident)
+            in_memory = not wish.from_min and low <= 0 and high > 0 and self._has_head_in_memory(queue)
+            offset = choice.initial_offset(queue.topic, wish.from_min, low, high, in_memory)
             offsets.commit(wish.group, queue.topic, queue.queue_id, offset)
         return offset
+
+    def _has_head_in_memory(self, queue: Queue) -> bool:
+        """Return whether *queue* is to be read from its beginning for its first message is in memory.
+
+        As pulls have it: so near the end of the log (``accessMessageInMemoryMaxRatio``). Differs because the reference
+        asks the system which pages it keeps, so that the same log is read otherwise after a start.
+        """
+        if not self._config.init_pop_offset_by_check_msg_in_mem:
+            return False
+        first = self._store.get(queue.topic, queue.queue_id, 0, 1, MOST_BYTES)
+        return first.status is GetStatus.FOUND and not first.suggest_slave
 
     def _read(self, wish: Wish, queue: Queue, start: int, most: int) -> tuple[int, GetResult]:
         """Read once, and again when the group was outside of what the queue holds; return where it began, and what."""

@@ -26,6 +26,7 @@ from pop_rig import (
 )
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from understudy.broker.groups import GroupConfig
 from understudy.broker.pop.revive_log import CheckPoint
 from understudy.format.receipts import Receipt
 from understudy.store.status import PutRejected, PutStatus
@@ -162,6 +163,25 @@ class TestPop:
             assert bodies(await rig.wait(second, other)) == [b"then"]
             assert len(rig.broker.store.arrived) == 1
             assert "T" not in rig.broker.arrivals._listeners
+
+    @pytest.mark.parametrize(
+        ("keys", "from_max", "from_min"),
+        [
+            ({}, [b"0", b"1", b"2"], [b"0", b"1", b"2"]),
+            ({"accessMessageInMemoryMaxRatio": "0"}, [b"2"], [b"0", b"1", b"2"]),
+            ({"initPopOffsetByCheckMsgInMem": "false"}, [b"2"], [b"0", b"1", b"2"]),
+        ],
+    )
+    async def test_a_new_group_begins_at_the_end_unless_the_head_of_the_queue_is_near_it(
+        self, tmp_path: Path, keys: dict[str, str], from_max: list[bytes], from_min: list[bytes]
+    ) -> None:
+        async with open_rig(str(tmp_path), keys) as rig:
+            prepare(rig, queues=1)
+            rig.broker.groups.update([GroupConfig("h")])
+            for number in range(3):
+                rig.send("T", b"%d" % number)
+            assert bodies(rig.ask(POP, pop_header(initMode="1"))) == from_max
+            assert bodies(rig.ask(POP, pop_header(group="h", initMode="0"))) == from_min
 
     async def test_one_whose_check_point_is_refused_is_tried_again_once_in_a_second(
         self, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
