@@ -123,8 +123,8 @@ class BrokerConfig(InertBrokerConfig):
         flush_consumer_offset_interval: milliseconds until committed offsets are saved; a crash loses what is younger.
         force_register: tells name servers everything each time; with false only those that have another version.
         forward_timeout: milliseconds that another broker has for its answer about older messages of a static topic.
-        init_pop_offset_by_check_msg_in_mem: pops from the end give a new group a whole queue, whose first message is still
-            there and near the end of the log, else its last message.
+        init_pop_offset_by_check_msg_in_mem: pops from the end give a new group a whole queue, whose first message is
+            still there and near the end of the log, else its last message.
         lite_pull_message_enable: lite pull consumers may pull.
         load_balance_poll_name_server_interval: milliseconds for which the route of a topic counts when queues are
             assigned.
