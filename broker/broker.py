@@ -268,8 +268,8 @@ class Broker:
         )
         self.schedule = DeferredService(world.clock, levels, self.session.rules)
         levels.announce = self.schedule.arrived
-        self.timing.target, self.timer.lacks = self.session.rules, self.role.is_slave
-        levels.lacks = self.role.is_slave
+        self.timing.target = self.session.rules
+        self.timer.lacks = levels.lacks = lambda: self.role.is_slave
         levels.before_cut = lambda level: self.history.before_cut(ReplicatedLevels.name, key_of(level))
         self.pops = Pops(self)
         self.replication.cutting.append(self.pops.forget_from)

@@ -184,7 +184,6 @@ class Roles:
         broker.store.change_settings(store_settings(broker.options.store, broker.role))
         self.session = RoleSession(broker, self._open_rules)
         broker.schedule.target = broker.timing.target = self.session.rules
-        broker.timer.lacks = broker.delay_levels.lacks = broker.role.is_slave
         if broker.led is not None and before.is_slave and not broker.role.is_slave:
             until_safe, levels = broker.own_log.until_safe, len(broker.delay_levels_ms)
             broker.schedule.target = FormerCopies(broker.store, self.session.rules, until_safe, levels)

@@ -49,8 +49,9 @@ class DelayLevels:
         before_cut: returns how far a level had come before its progress was cut, as the log had lost messages.
         skipped: called with a level and queue offsets, the first and the one after the last, that cannot be read and
             are passed.
-        lacks: a slave's log may begin later than its master's. A level waits then for the master where messages before
-            the beginning are not delivered: the master would take it over as delivered that they were passed.
+        lacks: returns whether this is a slave: its log may begin later than its master's. A level waits then for the
+            master where messages before the beginning are not delivered: the master would take it over as delivered
+            that they were passed.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class DelayLevels:
         self.left_out = LeftOut()
         self.before_cut: Callable[[int], int] = lambda level: 0
         self.skipped: Callable[[int, int, int], None] = lambda level, first, after: None
-        self.lacks = False
+        self.lacks: Callable[[], bool] = lambda: False
         self._lost: dict[int, _Lost] = {}
 
     def arrived(
@@ -122,7 +123,8 @@ class DelayLevels:
 
     def _waits(self, level: int, position: int) -> bool:
         """Whether the master may have messages of *level*, from *position* on, that this slave lacks."""
-        return self.lacks and position < self._store.min_queue_offset(names.SCHEDULE_TOPIC, delay.queue_of_level(level))
+        queue_id = delay.queue_of_level(level)
+        return self.lacks() and position < self._store.min_queue_offset(names.SCHEDULE_TOPIC, queue_id)
 
     def position(self, level: int) -> int:
         """Return the queue offset that is next in *level*."""

@@ -57,7 +57,7 @@ class Timer:
         delivered, entered: counts of messages by topic that were delivered, and put into slots, since the start.
         asked_seconds: how long those put into slots shall wait from their birth, by topic.
         master_enqueued: how many messages of the topic the master has put into slots, as far as a slave knows.
-        lacks: others may have delivered messages that this broker's log does not have yet: it is a slave.
+        lacks: returns whether this is a slave: others may have delivered messages that its log does not have yet.
     """
 
     def __init__(self, world: World, store: MessageStore, keys: MessageStoreConfig) -> None:
@@ -82,7 +82,7 @@ class Timer:
         self.entered = Tally(world.clock)
         self.asked_seconds = Histogram(ASKED_SECONDS)
         self.master_enqueued = 0
-        self.lacks = False
+        self.lacks: Callable[[], bool] = lambda: False
 
     # --- start -------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,8 @@ class Timer:
         if delivers and not self.delivers:
             progress = self.progress
             self._rewind()
-            if todo := progress.begin(self.master_enqueued, self.topic.end, followed=self._followed, lacks=self.lacks):
+            lacks = self.lacks()
+            if todo := progress.begin(self.master_enqueued, self.topic.end, followed=self._followed, lacks=lacks):
                 self._again = joined(self._again, todo)
         elif self.delivers and not delivers:
             self.master_enqueued = self.known

@@ -193,7 +193,7 @@ async def test_what_waits_in_a_later_slot_is_not_put_there_twice(durable: bool, 
 async def _with_a_shorter_log() -> Rig:
     """Return a slave that acts, and lacks two of four messages that another slave had delivered up to second 10."""
     short = await rig()
-    short.timer.lacks = True
+    short.timer.lacks = lambda: True
     short.keep(1, 20)
     short.hears(10, 4)
     short.timer.begin(True)
@@ -258,7 +258,7 @@ async def test_a_slave_that_follows_knows_what_is_left_to_do(autojump_clock: Moc
     short.timer.move(Read(START_MS + 15_000))
     # When a slave with all of it follows the one that acts, and acts after it
     own = await rig()
-    own.timer.lacks = True
+    own.timer.lacks = lambda: True
     own.keep(1, 20, 3, 12)
     own.table.copying(Source("acting")).take(short.tells())
     own.enqueue()
