@@ -76,11 +76,17 @@ _groups_decoder = msgspec.msgpack.Decoder(dict[str, Group])
 
 
 class Metadata:
-    """All groups; satisfies the quorum's machine interface."""
+    """All groups; satisfies the quorum's machine interface.
+
+    Attributes:
+        groups: by name.
+        revision: number of changes since the start.
+        skipped: entries of the log that could not be applied, and were skipped, since the start.
+    """
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
-        self.revision = 0
+        self.revision = self.skipped = 0
 
     # -- the quorum's interface ----------------------------------------------------------------------------------
 
@@ -94,8 +100,7 @@ class Metadata:
             ) from None
         except MalformedCommandError as error:
             # The same on every member, so that all skip it; to stop would stop all of them for good.
-            log.error("a log entry cannot be applied and is skipped", index=index, why=error)
-            raise CommandRefusedError(f"log entry {index} cannot be applied ({error}) and was skipped") from None
+            raise self._skip(index, str(error)) from None
         before = _copy(self.groups.get(command.broker_name))
         try:
             outcome = self._run(command, features)
@@ -104,11 +109,15 @@ class Metadata:
                 self.groups.pop(command.broker_name, None)
             else:
                 self.groups[command.broker_name] = before
-            log.error("a log entry cannot be applied and is skipped", index=index, why=repr(error))
-            raise CommandRefusedError(f"log entry {index} cannot be applied ({error!r}) and was skipped") from None
+            raise self._skip(index, repr(error)) from None
         if outcome.changed:
             self.revision += 1
         return encode(outcome)
+
+    def _skip(self, index: int, why: str) -> CommandRefusedError:
+        self.skipped += 1
+        log.error("a log entry cannot be applied and is skipped", index=index, why=why)
+        return CommandRefusedError(f"log entry {index} cannot be applied ({why}) and was skipped")
 
     def _run(self, command: Command, features: int) -> Outcome:
         if isinstance(command, ApplyBrokerId):

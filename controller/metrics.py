@@ -110,6 +110,11 @@ class ControllerMetrics:
             gauge("rocketmq_controller_groups", "broker groups that are registered", len(self._metadata.groups)),
             gauge("rocketmq_controller_groups_without_master", "broker groups that nobody leads", without),
             counter("rocketmq_controller_decisions_total", "decisions about masters", self._failover.election_count),
+            counter(
+                "rocketmq_controller_skipped_entries_total",
+                "log entries that could not be applied, since the start: their commands had no effect",
+                self._metadata.skipped,
+            ),
         ]
 
 

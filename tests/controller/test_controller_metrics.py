@@ -8,13 +8,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import attrs
+import msgspec
 import pytest
 import trio
 from controller_desk import Desk
 from trio.testing import MockClock
 
+from understudy.controller.commands import ElectMaster, encode
 from understudy.controller.configuration import ControllerConfig
+from understudy.controller.metadata import Metadata
 from understudy.controller.meter import ControllerMeter
+from understudy.controller.raft.errors import CommandRefusedError
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
 from understudy.runtime.exposition import exposition_pieces
@@ -145,6 +149,24 @@ async def test_without_a_majority_the_last_controller_shows_that_nobody_leads(au
         assert shown["rocketmq_controller_active"] == 0
         assert shown["rocketmq_controller_leader_known"] == 0
         assert shown["rocketmq_controller_connected_members"] == 0
+
+
+async def test_log_entries_that_cannot_be_applied_are_counted(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with metered({"a": 1}) as cluster:
+        active = await cluster.wait_active()
+        skipped = "rocketmq_controller_skipped_entries_total"
+        assert (await cluster.scrape(active.name))[skipped] == 0
+        assert active.controller is not None
+        metadata = active.controller.metadata
+        # given an entry that cannot be read, and one at which the work fails
+        unread = msgspec.msgpack.encode(["alter", "a", 1, 1, 1, [True, 2], [1, 2]])
+        monkeypatch.setattr(metadata, "_elect", lambda command, features: 1 // 0)
+        for payload in (unread, encode(ElectMaster("a", None, False, {}, False))):
+            with pytest.raises(CommandRefusedError, match="log entry 99 cannot be applied"):
+                Metadata.apply(metadata, 99, 0, 1, payload)
+        assert (await cluster.scrape(active.name))[skipped] == 2
 
 
 async def test_a_handler_that_fails_is_counted_as_failed(autojump_clock: MockClock) -> None:
