@@ -116,8 +116,9 @@ ALWAYS_BLACK = (
 )
 
 
-START_ONLY = frozenset({"bindAddress", "enableControllerInNamesrv", "listenPort"})
-"""Where it listens, and whether a controller runs beside it, which needs keys that only the file can give."""
+START_ONLY = frozenset({"bindAddress", "enableControllerInNamesrv"})
+"""Which address it takes, and whether a controller runs beside it, which needs keys that only the file can give. A port
+is taken and counts at the next start, as by the reference."""
 
 
 def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[NamesrvConfig, list[str]]:

@@ -129,7 +129,6 @@ async def test_what_is_accepted_for_any_setting_is_accepted_by_the_next_start(
     [
         ("name server", "enableControllerInNamesrv=true"),
         ("name server", "bindAddress=nonsense"),
-        ("name server", "listenPort=1"),
         ("container", "bindAddress=nonsense"),
         ("container", "listenPort=1"),
         ("broker", "metricsPromExporterHost=nonsense"),
