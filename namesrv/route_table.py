@@ -82,7 +82,12 @@ class RouteTable:
         self.topics.delete(topic, None if cluster is None else list(self.clusters.get(cluster, ())))
 
     def full_for(self, cluster: str, name: str, address: str, host: str) -> bool:
-        """Tell whether a broker, group or cluster is one too many: see the limits above."""
+        """Tell whether a broker, group or cluster is one too many: see the limits above.
+
+        Args:
+            cluster, name, address: what a broker says of itself.
+            host: from where it comes.
+        """
         if len(self.live) >= MOST_BROKERS and (cluster, address) not in self.live:
             return True
         if len(self.groups) >= MOST_BROKERS and name not in self.groups:
