@@ -17,6 +17,7 @@ import zlib
 import attrs
 
 from understudy.format.properties import parse_properties
+from understudy.format.record_layout import FIELD_NAMES, IPV4_BYTES, IPV6_BYTES, layout, place_of, places_of
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
@@ -49,22 +50,25 @@ CRC_MASK = 0x7FFFFFFF
 
 #: Everything before the body, by the lengths of born host and store host.
 FIXED: dict[tuple[int, int], struct.Struct] = {
-    (born, store): struct.Struct(f">iIIiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
+    (born, store): layout(*FIELD_NAMES, born=born, store=store)
+    for born in (IPV4_BYTES, IPV6_BYTES)
+    for store in (IPV4_BYTES, IPV6_BYTES)
 }
 #: The part that does not depend on host lengths: size, magic, checksum, queue id, flag, queue offset, physical offset,
 #: system flags, born time.
-HEAD = struct.Struct(">iIIiiqqiq")
-SYSTEM_FLAGS_AT = 36
+HEAD = layout(*FIELD_NAMES[: FIELD_NAMES.index("born_host")])
+SYSTEM_FLAGS_AT = place_of("sys_flag")
+PHYSICAL_OFFSET_AT = place_of("physical_offset")
 #: Store time, body length and the end of the fixed part, by (system flags >> 4) & 3.
-STORE_TIME_AT = (56, 68, 56, 68)
-BODY_LENGTH_AT = (84, 96, 96, 108)
+STORE_TIME_AT = places_of("store_ms")
+BODY_LENGTH_AT = places_of("body_length")
 #: A record with IPv4 hosts and neither body, topic nor properties.
 SMALLEST_RECORD_BYTES = FIXED[8, 8].size + 1 + 2
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
 #: Magic, system flags and body length of a record with IPv4 hosts; its body follows.
-_PLAIN = struct.Struct(">4xI28xi44xi")
+_PLAIN = layout("magic", "sys_flag", "body_length")
 _ANY_V6 = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6
 
 

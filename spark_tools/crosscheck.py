@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from understudy.format import record_layout
 from understudy.format.java_hash import index_key_hash
 from understudy.format.names import LIGHT_PREFIX, SCHEDULE_TOPIC
 from understudy.format.record import (
@@ -26,6 +27,8 @@ from understudy.spark_tools.layout import Layout, LogFile, Queue, Store
 from understudy.spark_tools.storage import data_end, map_range
 from understudy.spark_tools.windows import SPLIT_BYTES, read_records
 
+_MAGIC_AND_FLAGS = record_layout.layout("magic", "sys_flag")
+_TIMED_BYTES = max(STORE_TIME_AT) + HEADER["store_timestamp"].itemsize
 EXTENSION_ADDRESS_LIMIT = -2147483649
 FINDINGS_PER_PART = 200
 
@@ -305,9 +308,12 @@ def record_time(layout: Layout, physical_offset: int) -> int | None:
     file = log_file_of(layout.commit_log, physical_offset)
     if file is None:
         return None
-    data, base = map_range(file.path, physical_offset - file.start_offset, 88)
-    head = bytes(data[physical_offset - file.start_offset - base :][:88])
-    if len(head) < 76 or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):
+    data, base = map_range(file.path, physical_offset - file.start_offset, HEADER.itemsize)
+    head = bytes(data[physical_offset - file.start_offset - base :][: HEADER.itemsize])
+    if len(head) < _TIMED_BYTES:
         return None
-    at = STORE_TIME_AT[int.from_bytes(head[36:40], "big") >> 4 & 3]
+    magic, sys_flag = _MAGIC_AND_FLAGS.unpack_from(head)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return None
+    at = STORE_TIME_AT[sys_flag >> 4 & 3]
     return int.from_bytes(head[at : at + 8], "big", signed=True)

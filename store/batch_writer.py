@@ -13,12 +13,14 @@ from understudy.format import light_queues
 from understudy.format.batch import ITEM_OVERHEAD_BYTES, BatchError, iter_batch
 from understudy.format.record import (
     CRC_MASK,
+    FIXED,
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
     FLAG_TRANSACTION_MASK,
     MAX_PROPERTIES_BYTES,
     WITHOUT_HOSTS_V6,
 )
+from understudy.format.record_layout import FIELD_NAMES, layout
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.properties_digest import NO_PROPERTIES, TAILS
@@ -29,10 +31,13 @@ from understudy.store.writer import BLANK_BYTES, Writer
 _ITEM = struct.Struct(">i8xii")
 #: The part of a record that differs from message to message: size, magic, checksum, queue id, flag, queue offset,
 #: physical offset.
-_OWN = struct.Struct(">iIIiiqq")
+_OWN = layout(*FIELD_NAMES[: FIELD_NAMES.index("sys_flag")])
 #: The part that a whole batch shares, up to the length of the body: system flags, born time and host, store time and
 #: host, reconsume times, prepared transaction offset.
-_SHARED = {(born, store): struct.Struct(f">iq{born}sq{store}siq") for born in (8, 20) for store in (8, 20)}
+_SHARED = {
+    (born, store): layout(*FIELD_NAMES[FIELD_NAMES.index("sys_flag") : -1], begin="sys_flag", born=born, store=store)
+    for born, store in FIXED
+}
 _MASK = 0xFFFFFFFF
 #: Bytes that a seal adds: itself, and an end that the sender left out.
 _SEAL_MAX = SEAL_BYTES + 1

@@ -12,12 +12,13 @@ from understudy.format.record import (
     STORE_TIME_AT,
     SYSTEM_FLAGS_AT,
 )
+from understudy.format.record_layout import layout
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _MAGICS = frozenset((MAGIC_V1, MAGIC_V2))
 #: Size, magic and queue offset.
-_HEAD = struct.Struct(">iI12xq")
+_HEAD = layout("size", "magic", "queue_offset")
 
 
 def own_offset(records: memoryview, at: int, size: int) -> int:

@@ -15,11 +15,12 @@ from itertools import repeat
 from operator import sub
 
 from understudy.format.record import FLAG_HOSTS_V6, properties_of
+from understudy.format.record_layout import layout
 from understudy.store.consume_queue import UNIT_BYTES, ConsumeQueue, units_at_once
 from understudy.store.core import StoreCore
 from understudy.store.status import GetResult, GetStatus
 
-_HEAD = struct.Struct(">iI12xq8xi44xi")
+_HEAD = layout("size", "magic", "queue_offset", "sys_flag", "body_length")
 """Size, magic, queue offset, system flags, and the body length of a record with IPv4 hosts; its body follows."""
 _UNITS_AT_ONCE = 64
 _UNBOUNDED = 1 << 62

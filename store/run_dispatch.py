@@ -7,10 +7,9 @@ batch queues, messages in further queues) takes the way of a single record, afte
 
 from __future__ import annotations
 
-import struct
-
 from understudy.format.light_queues import NAMES
 from understudy.format.record import FLAG_HOSTS_V6, FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_PREPARED, MAGIC_V1
+from understudy.format.record_layout import layout
 from understudy.store.commit_log import CommitLog
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
@@ -20,9 +19,10 @@ from understudy.store.walk import parse
 
 #: Size, magic, queue id, queue offset, physical offset, system flags, store time and body length of a record whose
 #: hosts are IPv4.
-_HEAD = struct.Struct(">iI4xi4xqqi16xq20xi")
+_HEAD = layout("size", "magic", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_ms", "body_length")
+_HEAD_BYTES = _HEAD.size
 _UNUSUAL_FLAGS = FLAG_TRANSACTION_MASK | FLAG_HOSTS_V6
-_SMALLEST_BYTES = _HEAD.size + 3
+_SMALLEST_BYTES = _HEAD_BYTES + 3
 _MASK = 0xFFFFFFFF
 
 
@@ -85,13 +85,13 @@ class RunDispatcher:
         at = core.dispatched - base
         unpack, indexing, runs = _HEAD.unpack_from, core.config.message_index_enable, self._runs
         hashes, hashed = self._hashes, self._hashed
-        store_ms = 0
+        store_ms, head_bytes = 0, _HEAD_BYTES
         known: dict[tuple[bytes, int], ConsumeQueue] = {}
         while limit - at >= _SMALLEST_BYTES:
             size, magic, queue_id, offset, physical, flags, stored_ms, length = unpack(view, at)
             if magic != MAGIC_V1 or flags & _UNUSUAL_FLAGS or physical != base + at or size > limit - at:
                 break
-            tail_at = at + 88 + length
+            tail_at = at + head_bytes + length
             if length < 0 or tail_at + 3 > at + size:
                 break
             tail = bytes(view[tail_at : at + size])

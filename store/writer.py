@@ -36,6 +36,8 @@ logger = get_logger("store.writer")
 
 _MAX_TOPIC_BYTES = 127
 _MAX_RETRY_TOPIC_BYTES = 255
+#: Of a record before its body, if both hosts are IPv4.
+_PLAIN_BYTES = FIXED[8, 8].size
 #: Room left in a file for the blank marker.
 BLANK_BYTES = 8
 #: Messages whose keys may wait for the index.
@@ -156,7 +158,7 @@ class Writer:
         view[body_at:end] = body
         view[end : at + size] = topic_bytes + properties_length.to_bytes(2, "big") + properties
         sys_flag = sys_flag & WITHOUT_HOSTS_V6
-        if head_length != 88:
+        if head_length != _PLAIN_BYTES:
             sys_flag |= self._store_flag | (FLAG_BORN_HOST_V6 if len(born_host) == 20 else 0)
         fixed.pack_into(
             view,

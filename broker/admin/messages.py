@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -10,6 +9,7 @@ import attrs
 from understudy.broker.admin.answers import UNSET_REMARK, long_json_answer
 from understudy.broker.clients import ConsumerTable
 from understudy.broker.message_store_config import MessageStoreConfig
+from understudy.format.record_layout import layout
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -23,9 +23,7 @@ from understudy.store.status import GetStatus
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
-_RECORD_SIZE = struct.Struct(">i")
-_PHYSICAL_OFFSET = struct.Struct(">q")
-_PHYSICAL_OFFSET_AT = 28
+_SIZE_AND_PLACE = layout("size", "physical_offset")
 ENTRY_LIMIT = 10_000
 """Most consume queue entries of one answer."""
 _PAGE_BYTES = 4 << 20
@@ -146,8 +144,7 @@ def _places(parts: list[memoryview]) -> list[tuple[int, int]]:
     for part in parts:
         at = 0
         while at < len(part):
-            (size,) = _RECORD_SIZE.unpack_from(part, at)
-            (physical,) = _PHYSICAL_OFFSET.unpack_from(part, at + _PHYSICAL_OFFSET_AT)
+            size, physical = _SIZE_AND_PLACE.unpack_from(part, at)
             ranges.append((physical, size))
             at += size
     return ranges

@@ -7,7 +7,6 @@ Source: PopMessageProcessor.java (popMsgFromQueue, getPopOffset).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 import attrs
@@ -25,12 +24,13 @@ from understudy.format.light_queues import is_light, offset_in
 from understudy.format.properties import format_properties
 from understudy.format.receipts import RECEIPT, Receipt, retry_mark
 from understudy.format.record import Record, decode_records
+from understudy.format.record_layout import layout
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetResult, GetStatus
 
 MOST_BYTES = 16 << 20
 """Of one answer; the store's own bounds are below it."""
-_SIZE_AND_OFFSET = struct.Struct(">i16xq")
+_SIZE_AND_OFFSET = layout("size", "queue_offset")
 _CORRECTED = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
 _PASSED = frozenset(
     {

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from understudy.format.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD_BYTES
+from understudy.format.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, SMALLEST_RECORD_BYTES
+from understudy.format.record_layout import layout
 from understudy.spark_tools.kernels.chain import follow_many, follow_one
 from understudy.spark_tools.kernels.damage import WARNING, Damage
 from understudy.spark_tools.kernels.search import find_record, last_record_before
@@ -28,7 +29,7 @@ LOOK_BACK_BYTES = 8 * 1024 * 1024
 RECORDS_ONE_BY_ONE = 4096
 RECORDS_PER_CHUNK = 16384
 
-_HEAD = struct.Struct(">iI")
+_HEAD = layout("size", "magic")
 _PHYSICAL_OFFSET = struct.Struct(">q")
 
 
@@ -42,7 +43,7 @@ def _why(window: Window, at: int, limit: int) -> str:
         return f"unknown magic 0x{magic:08X} where a record should start"
     if size < SMALLEST_RECORD_BYTES or at + size > limit:
         return f"record size {size} does not fit: at least {SMALLEST_RECORD_BYTES}, at most {limit - at} are possible"
-    (physical,) = _PHYSICAL_OFFSET.unpack_from(window.data, at + 28)
+    (physical,) = _PHYSICAL_OFFSET.unpack_from(window.data, at + PHYSICAL_OFFSET_AT)
     expected = window.file_offset_bytes + window.base + at
     if physical != expected:
         return f"the record says physical offset {physical}, it lies at {expected}"

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import struct
-
 from understudy.format.record import MAGIC_V1, MAGIC_V2, SMALLEST_RECORD_BYTES
+from understudy.format.record_layout import layout
 from understudy.spark_tools.kernels.window import Window
 
 MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big")[:3]  # both versions share it
 
-_HEAD = struct.Struct(">iI")
-_PHYSICAL_OFFSET = struct.Struct(">q")
+_HEAD = layout("size", "magic", "physical_offset")
 _SEARCH_PIECE = 1 << 20
 
 
 def proves_itself(window: Window, at: int) -> bool:
     """Whether a record with the magic and its own address starts at byte `at` of the window."""
     data = window.data
-    if at < 0 or at + 36 > len(data):
+    if at < 0 or at + _HEAD.size > len(data):
         return False
-    size, magic = _HEAD.unpack_from(data, at)
+    size, magic, physical = _HEAD.unpack_from(data, at)
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return False
     if size < SMALLEST_RECORD_BYTES or window.base + at + size > window.file_size_bytes:
         return False
-    (physical,) = _PHYSICAL_OFFSET.unpack_from(data, at + 28)
     return bool(physical == window.file_offset_bytes + window.base + at)
 
 

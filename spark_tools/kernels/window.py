@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD_BYTES
+from understudy.format.record import (
+    BODY_LENGTH_AT,
+    FLAG_BORN_HOST_V6,
+    FLAG_STORE_HOST_V6,
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD_BYTES,
+    STORE_TIME_AT,
+)
 
 Int64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -34,6 +42,8 @@ HEADER = np.dtype(
         ("body_length", ">i4"),
     ]
 )
+#: From the store time to the body, where the store host is IPv6 and where it is not.
+_TO_BODY = tuple(BODY_LENGTH_AT[hosts] - STORE_TIME_AT[hosts] + HEADER["body_length"].itemsize for hosts in (2, 0))
 _HEADER_BYTES = np.dtype(f"V{HEADER.itemsize}")
 
 
@@ -138,12 +148,12 @@ def examine(window: Window, positions: Int64) -> tuple[Chunk, int]:
     good &= (size >= SMALLEST_RECORD_BYTES) & (end <= min(last, window.file_size_bytes - window.base))
     plain = not (sys_flag & (FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6)).any()
     if plain:
-        store_timestamp_at = positions + 56
+        store_timestamp_at = positions + STORE_TIME_AT[0]
         body_length = header["body_length"].astype(np.int64)
-        body_at = positions + 88
+        body_at = positions + HEADER.itemsize
     else:
-        store_timestamp_at = positions + np.where(sys_flag & FLAG_BORN_HOST_V6, 68, 56)
-        body_at = store_timestamp_at + np.where(sys_flag & FLAG_STORE_HOST_V6, 44, 32)
+        store_timestamp_at = positions + np.where(sys_flag & FLAG_BORN_HOST_V6, STORE_TIME_AT[1], STORE_TIME_AT[0])
+        body_at = store_timestamp_at + np.where(sys_flag & FLAG_STORE_HOST_V6, *_TO_BODY)
         good &= body_at <= end
         body_length = gather(array, np.where(good, body_at - 4, positions), ">i4").astype(np.int64)
     topic_length_at = body_at + body_length

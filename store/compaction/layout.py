@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from understudy.format.java_hash import java_hash_of_bytes
 from understudy.format.properties import find_property
-from understudy.format.record import BLANK_BYTES, BODY_LENGTH_AT, CRC_MASK, SYSTEM_FLAGS_AT
+from understudy.format.record import BLANK_BYTES, BODY_LENGTH_AT, CRC_MASK, PHYSICAL_OFFSET_AT, SYSTEM_FLAGS_AT
+from understudy.format.record_layout import place_of
 from understudy.store.batch_queue import UNIT, UNIT_BYTES
 from understudy.store.compaction.survivors import Entry, digest
 from understudy.store.properties_digest import KEYS, TAGS
@@ -28,8 +29,7 @@ END_UNIT = UNIT.pack(-1, 0, 0, 0, 0, 0, -1, 0)
 _FEWEST_UNITS = 2
 _FEWEST_QUEUE_FILES = 5
 _LONG, _INT = struct.Struct(">q"), struct.Struct(">i")
-PHYSICAL_AT = 28
-_CRC_AT = 8
+_CRC_AT = place_of("body_crc")
 
 
 class FileLengths(NamedTuple):
@@ -66,7 +66,7 @@ class Copy(NamedTuple):
     def placed(self, position: int) -> bytearray:
         """Return the bytes of the record as one that begins at *position* of the log."""
         data = bytearray(self.record)
-        _LONG.pack_into(data, PHYSICAL_AT, position)
+        _LONG.pack_into(data, PHYSICAL_OFFSET_AT, position)
         if data[-SEAL_BYTES : len(NAME) - SEAL_BYTES] == NAME:
             data[-SEAL_BYTES:] = seal(memoryview(data)[:-SEAL_BYTES])
         return data

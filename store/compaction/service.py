@@ -12,10 +12,11 @@ from typing import TypeVar
 
 import trio
 
+from understudy.format.record import PHYSICAL_OFFSET_AT
 from understudy.runtime.log import get_logger
 from understudy.runtime.os_failure import os_failure
 from understudy.store.compaction.files import CompactedFile, CompactedQueue, RecordTooLargeError
-from understudy.store.compaction.layout import PHYSICAL_AT, Copy, copy_of
+from understudy.store.compaction.layout import Copy, copy_of
 from understudy.store.compaction.opening import open_queue, remove_temporary
 from understudy.store.compaction.rounds import Round, compact, is_due
 from understudy.store.compaction.swaps import Swap, carry_out, note_swap
@@ -168,7 +169,7 @@ class Compaction:
             for part in found.parts:
                 place = 0
                 while place < len(part):
-                    physical = int.from_bytes(part[place + PHYSICAL_AT : place + PHYSICAL_AT + 8], "big")
+                    physical = int.from_bytes(part[place + PHYSICAL_OFFSET_AT : place + PHYSICAL_OFFSET_AT + 8], "big")
                     head = parse(part, place, physical - place, check_crc=False)
                     if head is None or physical + head.size_bytes > self._core.flushed:
                         return copies, at
