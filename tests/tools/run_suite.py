@@ -10,8 +10,11 @@ this machine, and says what will be skipped and why; then becomes pytest, so tha
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PEER_TESTS = ROOT / "tests" / "peers"
@@ -21,6 +24,8 @@ import peer_installation  # noqa: E402 - lives beside the tests that use it
 
 HANG_DUMP_S = 300
 MOST_WORKERS = 6
+FEW_FILES = 50
+"""So many test files are compiled by whichever worker comes to them first."""
 
 
 def say(text: str) -> None:
@@ -59,6 +64,33 @@ def workers(arguments: list[str]) -> list[str]:
     ]
 
 
+def uncompiled(tests: Path) -> list[Path]:
+    """Returns the files below *tests* that pytest has not compiled since they were written."""
+    tail = f"{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"  # as pytest names what it has compiled
+    found = []
+    for path in sorted(tests.rglob("test_*.py")):
+        compiled = path.parent / "__pycache__" / f"{path.stem}.{tail}"
+        if not compiled.is_file() or compiled.stat().st_mtime < path.stat().st_mtime:
+            found.append(path)
+    return found
+
+
+def compile_tests(options: list[str], tests: Path) -> None:
+    """Has pytest compile the tests once, on all processors, if many are new: each worker would compile all of them."""
+    files = uncompiled(tests)
+    if len(files) <= FEW_FILES:
+        return
+    say(f"compiling {len(files)} test files")
+    count = len(os.sched_getaffinity(0))
+    command = [sys.executable, "-m", "pytest", *options, "--collect-only", "-q", "-p", "no:xdist"]
+    parts = [
+        subprocess.Popen([*command, *files[first::count]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for first in range(count)
+    ]
+    for part in parts:
+        part.wait()  # what cannot be collected is told by the run itself
+
+
 def install_peers() -> None:
     for name in peer_installation.PEERS:
         if not peer_installation.find(name).is_ready:
@@ -82,12 +114,13 @@ def main(arguments: list[str]) -> None:
         arguments.append(f"--ignore={PEER_TESTS}")
     elif needs_peers(arguments):
         install_peers()
-    if not names_paths(arguments):
-        os.chdir(ROOT)
-        arguments = [*workers(arguments), *arguments]
     # Each of the hundreds of processes that tests start would compile the whole program for itself.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     options = ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), "-o", f"faulthandler_timeout={HANG_DUMP_S}"]
+    if not names_paths(arguments):
+        os.chdir(ROOT)
+        compile_tests(options, ROOT / "tests")
+        arguments = [*workers(arguments), *arguments]
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *options, *arguments])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,21 @@ def test_the_readme_of_the_tests_says_how_many_workers_there_are(monkeypatch: py
     more, most = words[int(run_suite.workers([])[1]) - 1], words[run_suite.MOST_WORKERS]
     text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     assert f"{more} workers more than processors, but {most} at most" in text
+
+
+def test_many_new_tests_are_compiled_once_before_the_workers_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    monkeypatch.setattr(run_suite, "FEW_FILES", 2)
+    options = ["--rootdir", str(tmp_path), "-c", os.devnull]
+    files = [tmp_path / f"test_{number}.py" for number in range(3)]
+    for file in files[:2]:
+        file.write_text("def test_one():\n    assert True\n")
+    run_suite.compile_tests(options, tmp_path)
+    assert files[:2] == run_suite.uncompiled(tmp_path)  # they are few
+    files[2].write_text("no python")
+    run_suite.compile_tests(options, tmp_path)
+    assert files[2:] == run_suite.uncompiled(tmp_path)
+    os.utime(files[0], (time.time() + 60,) * 2)
+    assert [files[0], files[2]] == run_suite.uncompiled(tmp_path)
