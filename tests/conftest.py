@@ -23,7 +23,8 @@ HERE = Path(__file__).parent
 FAMILIES = (
     tuple(f"peers/test_peers_{name}.py" for name in ("cpp", "go", "interop", "mqadmin", "node")),
     tuple(
-        f"spark_tools/test_spark_{name}.py" for name in ("jobs", "kept_offsets", "notebook", "own_store", "torn_tables")
+        f"spark_tools/test_spark_{name}.py"
+        for name in ("jobs", "kept_offsets", "light_queues", "notebook", "own_store", "torn_tables", "translate")
     ),
 )
 #: What takes longest comes first; what waits for other processes takes turns with what keeps a processor busy.
