@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.ha.following import HaState
 from understudy.ha.switch.epochs import EpochEntry, Epochs
 from understudy.ha.switch.frames import (
     EpochTransfer,
@@ -37,6 +39,25 @@ def pieces(data: bytes, seed: int) -> list[bytes]:
         found.append(data[:size])
         data = data[size:]
     return found
+
+
+@pytest.mark.covers("R225")
+def test_states_have_the_references_numbers_and_only_those_of_a_connection_at_work_are_said() -> None:
+    states = {state.name: state.value for state in HaState}
+    # SUSPEND, 3, is in the reference's list; nobody there enters it, and nobody here has it
+    assert states == {"READY": 0, "HANDSHAKE": 1, "TRANSFER": 2, "SHUTDOWN": 4}
+    for frame, state in (
+        (SlaveHandshake(2).to_bytes(), HaState.HANDSHAKE),
+        (Report(0).to_bytes(), HaState.TRANSFER),
+        (MasterHandshake(0, Epochs(())).to_bytes(), HaState.HANDSHAKE),
+        (header(0, 0, EpochEntry(1, 0), 0), HaState.TRANSFER),
+    ):
+        assert frame[:4] == struct.pack(">i", state.value)
+    for state in (0, 3, 4):  # and what else a peer says ends its connection
+        said = struct.pack(">iiq", state, 0, 0) + bytes(20)
+        for reader in (SlaveFrameReader(), MasterFrameReader()):
+            with pytest.raises(WireError, match=f"begins with state {state}; 1 or 2 is expected"):
+                reader.feed(said)
 
 
 @pytest.mark.covers("R221", "R224")

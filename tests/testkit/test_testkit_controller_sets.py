@@ -24,6 +24,10 @@ from understudy.mqclient.producer import SendStatus, open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.server import NameServer
+from understudy.remoting.client import open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
+from understudy.remoting.errors import RemotingError
 from understudy.runtime.background import open_background
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.properties import Properties
@@ -36,6 +40,7 @@ from understudy.testkit.waiting import until
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "controller"
 SETS = ("quick", "three-ns", "standalone")
+PLAIN_PORT = 10911
 FIRST = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
 
 
@@ -157,6 +162,31 @@ class Stage:
 
         await self._run(process, life)
 
+    async def start_plain(self, name: str, **keys: str) -> Broker:
+        """Start a broker that is not led on a host of its own: a master, unless *keys* say otherwise."""
+        host = self.cluster.host(name)
+        self.cluster.network.power_on(host.address)
+        own = {
+            "brokerName": "plain",
+            "brokerId": "0",
+            "listenPort": str(PLAIN_PORT),
+            "brokerIP1": host.address,
+            "brokerIP2": host.address,
+            "namesrvAddr": self.name_servers,
+            "storePathRootDir": "/data/plain",
+            "flushDiskType": "SYNC_FLUSH",
+        }
+        options, _ = BrokerOptions.from_properties({**own, **TINY_FILES, **keys})
+        made, process = list[Broker](), host.new_process()
+
+        async def life(*, task_status: trio.TaskStatus[None]) -> None:
+            async with trio.open_nursery() as nursery:
+                made.append(await nursery.start(host_broker, process.world, options))
+                task_status.started()
+
+        await self._run(process, life)
+        return made[0]
+
     async def _run(self, process: SimProcess, program: Callable[..., Awaitable[object]]) -> None:
         async def run(*, task_status: trio.TaskStatus[None]) -> None:
             await program(task_status=task_status)
@@ -251,3 +281,50 @@ def test_a_set_loses_nothing_with_a_machine(kind: str) -> None:
                 assert await stage.send(300, 1, 10) == set()
 
     run_seed(scenario, 1)
+
+
+@pytest.mark.covers("R136", "R149")
+@pytest.mark.parametrize("kind", SETS)
+def test_brokers_without_the_mode_run_beside_a_set_as_without_it(kind: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with (
+            SimCluster(source) as cluster,
+            open_client(cluster.client_world()) as client,
+            open_background() as nursery,
+        ):
+            stage = Stage(cluster, nursery, kind)
+            await stage.start_all()
+            await stage.whole()
+
+            async def stored(name: str, body: bytes) -> int:
+                values = ("p", "plain", "TBW102", "1", "0", "0", "1", "0", "", "0", "false", "false")
+                fields = dict(zip("abcdefghijkm", values, strict=True))
+                address, command = f"{cluster.address(name)}:{PLAIN_PORT}", RequestCode.SEND_MESSAGE_V2
+                while True:
+                    try:
+                        return (await client.invoke(address, request(command, fields, body), 5_000)).code
+                    except RemotingError:  # the connection to the process that was there before
+                        await trio.sleep(0.1)
+
+            # given a master and its slave that are not led, at the name servers of the set
+            master = await stage.start_plain("plain-master")
+            slave = await stage.start_plain("plain-slave", brokerId="1", brokerRole="SLAVE")
+            assert not master.role.is_slave
+            assert await stored("plain-master", b"0") == 0
+            await until(lambda: slave.store.max_queue_offset("plain", 0) == 1, 30)
+            # when the master is lost for longer than a led one would be
+            await stage.lose("plain-master")
+            await trio.sleep(30)
+            # then nobody is elected: the slave stays what its file says, and takes nothing
+            assert (slave.role.is_slave, slave.role.broker_id, slave.role.epoch) == (True, 1, 0)
+            assert await stored("plain-slave", b"1") != 0
+            assert [set(each.metadata.groups) for each in stage.controllers.values()] == [
+                {"broker-a"} for _ in stage.controllers
+            ]
+            # and the master that comes back is master, also when no controller is there
+            await stage.lose(*stage.controllers)
+            master = await stage.start_plain("plain-master")
+            assert await stored("plain-master", b"2") == 0
+            assert (master.role.is_slave, master.store.max_queue_offset("plain", 0)) == (False, 2)
+
+    run_seed(scenario, 2)
