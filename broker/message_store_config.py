@@ -51,7 +51,7 @@ class MessageStoreConfig(InertMessageStoreConfig):
         disk_space_clean_forcibly_ratio: percent of the disk (30 to 85) above which files may go whatever their age.
         disk_space_warning_level_ratio: percent of the disk (35 to 90) above which sends are refused.
         enable_auto_in_sync_replicas: SYNC_MASTER with ``enableSlaveActingMaster``: fewer copies will do while fewer are
-            in sync.
+            in sync; nothing where controllers lead.
         enable_compaction: topics with ``cleanup.policy=COMPACTION`` are compacted; with false they are ordinary ones.
         enable_consume_queue_ext: entries of queues can hold more, which ``enableCalcFilterBitMap`` needs.
         enable_lmq: with ``enableMultiDispatch``: messages enter the light queues (LMQ) that they name.

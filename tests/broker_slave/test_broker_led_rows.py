@@ -84,10 +84,14 @@ def test_copies_that_are_asked_for_and_a_set_that_has_shrunk() -> None:
 
 
 @pytest.mark.covers("R170", "R237")
-@pytest.mark.parametrize(("copies", "code"), [("1", 0), ("2", 0), ("3", 12)])
-def test_a_send_waits_for_as_many_copies_as_the_key_says(copies: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("copies", "auto", "code"), [("1", "false", 0), ("2", "false", 0), ("3", "false", 12), ("3", "true", 12)]
+)
+def test_a_send_waits_for_as_many_copies_as_the_key_says(copies: str, auto: str, code: int) -> None:
+    """Fewer will not do while fewer are in sync: ``enableAutoInSyncReplicas`` is for groups that nobody leads."""
+
     async def scenario(source: random.Random) -> None:
-        async with led_group(source, {"inSyncReplicas": copies}) as group:
+        async with led_group(source, {"inSyncReplicas": copies, "enableAutoInSyncReplicas": auto}) as group:
             first = await group.ready(3)
             await group.create_topic(first)
             assert await group.send(first, b"0") == 0
