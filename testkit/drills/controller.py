@@ -1,7 +1,7 @@
 """A controller drill on this machine: kills the active controller, then a broker master, then the majority.
 
     understudy drill controller [--java LAUNCHER] [--controllers java] [--keep]
-    understudy drill controller --brokers ours|java|mixed [--clients java|grpc] [--keep]
+    understudy drill controller --brokers ours|java|mixed|mixed-java [--clients java|grpc] [--keep]
     understudy drill controller --brokers mixed --elections 10 [--verify]
 
 Three ``mqcontroller`` processes and one group of two brokers: real Java brokers when a launcher for them is given or
@@ -355,7 +355,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="understudy drill controller", description=__doc__.partition("\n")[0])
     parser.add_argument("--java", metavar="LAUNCHER", help="launcher of Java brokers; 'none' for stub brokers")
     parser.add_argument("--controllers", choices=("ours", "java"), default="ours", help="whose controllers are played")
-    parser.add_argument("--brokers", choices=("ours", "java", "mixed"), help="a group of three under traffic, of these")
+    kinds = ("ours", "java", "mixed", "mixed-java")
+    parser.add_argument("--brokers", choices=kinds, help="a group of three under traffic; mixed-java: two are real")
     parser.add_argument("--clients", choices=tuple(CLIENTS), help="whose clients work at a group under traffic (ours)")
     parser.add_argument(
         "--elections", type=int, default=0, metavar="N", help="with --brokers: N masters are elected, nothing is killed"
@@ -371,7 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     from understudy.testkit.drills import led_runs  # it is built on this one
 
-    if options.brokers in ("java", "mixed") and launcher is None:
+    if options.brokers not in (None, "ours") and launcher is None:
         parser.error("Java brokers need the real system: run ./understudy test once")
     lack = None if options.clients is None else CLIENTS[options.clients].missing()
     if lack is not None:

@@ -18,6 +18,7 @@ from understudy.ha.switch.epoch_file import FILE_NAME, from_text
 from understudy.remoting.client import RemotingClient
 from understudy.runtime.world import World
 from understudy.testkit.drills.controller import GROUP, MEMBERS
+from understudy.testkit.drills.equal_offsets import questions, told, with_offsets
 from understudy.testkit.drills.led_judge import Reign
 from understudy.testkit.drills.led_outage import Fault, play_outage
 from understudy.testkit.drills.led_replicas import QUIET_SECONDS, REPLICAS, LedReplicas
@@ -138,15 +139,14 @@ class LedDrill(LedReplicas):
         self.say(f"three controllers, group {GROUP} of {brokers}, {self.clients.title}; output in {self.folder}")
 
     async def end(self, traffic: Traffic) -> Verdict:
-        """Let the traffic come to its end and compare the logs; return the verdict."""
+        """Let the traffic come to its end and compare logs and offsets; return the verdict."""
         await self.world.clock.sleep(QUIET_SECONDS)
         await traffic.stop_sending()
         await traffic.drain()
         await self.until("equal logs in all replicas", self.logs_are_equal, 60)
-        self.say(f"\nlogs of all replicas: equal, {len(self.log(0))} bytes")
-        for line in traffic.told():
-            self.say(line)
-        return traffic.verdict()
+        verdict = await with_offsets(traffic.verdict(), questions(self.client, self.broker_ports, self.kinds))
+        self.say("\n".join([f"\nlogs of all replicas: {len(self.log(0))} equal bytes", told(verdict), *traffic.told()]))
+        return verdict
 
     async def lose_master(self, *, suspend: bool) -> None:
         """Kill the master's process, or let it stand still until another one is master; then let it come back."""

@@ -25,6 +25,7 @@ from understudy.testkit.topic_fields import topic_fields
 REPLICAS = 3
 PORTS = 2 * len(MEMBERS) + 1 + REPLICAS
 KINDS = {"ours": ("ours",) * 3, "java": ("java",) * 3, "mixed": ("ours", "ours", "java")}
+KINDS |= {"mixed-java": ("ours", "java", "java")}
 TIMEOUT_MS = 3_000
 QUIET_SECONDS = 2.0
 JOIN_SECONDS = 300.0

@@ -12,6 +12,7 @@ import trio
 from understudy.remoting.client import open_client
 from understudy.runtime.world import real_world
 from understudy.testkit.drills.controller import GROUP
+from understudy.testkit.drills.equal_offsets import DIFFERENT_OFFSETS
 from understudy.testkit.drills.led import LedDrill
 from understudy.testkit.drills.led_judge import Judge
 from understudy.testkit.drills.led_replicas import KINDS, PORTS, REPLICAS
@@ -122,8 +123,10 @@ def tell(drill: LedDrill, verdict: Verdict) -> bool:
     print(f"\nVerdict: {verdict}")
     for violation, why in [*explained.items()][:_SHOWN_VIOLATIONS]:
         key = violation.detail.partition(" ")[0]
-        told = f"{violation.rule}: {violation.detail}; in the log {judge.log.count(key.encode())} times"
-        print(f"  {told}{_witness(drill, key)}{'' if why is None else f'; the doing of the real system: {why}'}")
+        told = f"{violation.rule}: {violation.detail}"
+        if violation.rule != DIFFERENT_OFFSETS:  # it is about a message
+            told += f"; in the log {judge.log.count(key.encode())} times{_witness(drill, key)}"
+        print(f"  {told}{'' if why is None else f'; the doing of the real system: {why}'}")
     unexplained = sum(why is None for why in explained.values())
     if explained:
         print(

@@ -1,7 +1,7 @@
 """A running group comes to be led by controllers, and goes back, under traffic: played in virtual time from a seed.
 
     understudy drill migrate [--seed N] [--acting]
-    understudy drill migrate --processes [--acting] [--clients java]
+    understudy drill migrate --processes [--acting] [--clients java] [--verify]
 
 Three brokers in plain replication (with ``--acting``: whose slaves act) become a group that controllers lead, broker
 after broker; the elected master is killed, so that it is seen to be led; then they go back. A producer and a consumer
@@ -29,6 +29,7 @@ from understudy.mqclient.producer import Producer, SendStatus, open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.remoting.client import open_client
 from understudy.runtime.background import open_background
+from understudy.testkit.drills.equal_offsets import told, with_offsets
 from understudy.testkit.history import History, Verdict
 from understudy.testkit.led.group import BROKERS, CONTROLLERS, TOPIC, LedGroup
 from understudy.testkit.sim.cluster import SimCluster
@@ -101,7 +102,11 @@ class Migration:
             await until(self._all_delivered, _WAIT_SECONDS)
         await until(lambda: len({tuple(group.bodies(name)) for name in BROKERS}) == 1, _WAIT_SECONDS)
         self._say("the logs of all replicas are equal")
-        return self.history.check([READERS], ordered=False)
+        verdict = await with_offsets(
+            self.history.check([READERS], ordered=False), {name: partial(group.ask, name) for name in BROKERS}
+        )
+        self._say(told(verdict))
+        return verdict
 
     async def _forth(self) -> None:
         for name in CONTROLLERS:
@@ -208,11 +213,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--acting", action="store_true", help="the slaves of the plain group act for their master")
     parser.add_argument("--processes", action="store_true", help="replace real replicas by ours and back, here and now")
     parser.add_argument("--clients", choices=("ours", "java"), help="with --processes: whose clients work (java)")
+    parser.add_argument("--verify", action="store_true", help="with --processes: compare the stores by Spark")
     options = parser.parse_args(argv)
     if options.processes:
         return _play_processes(parser, options)
-    if options.clients:
-        parser.error("--clients belongs to --processes: in virtual time there are our clients only")
+    if options.clients or options.verify:
+        parser.error("--clients and --verify belong to --processes: in virtual time nothing of ours is a process")
     logging.disable(logging.CRITICAL)
 
     def say(text: str) -> None:
@@ -230,6 +236,5 @@ def _play_processes(parser: argparse.ArgumentParser, options: argparse.Namespace
     launcher = controller_processes.find_launcher(None)
     if launcher is None:
         parser.error("--processes needs the real system: run ./understudy test once")
-    return controller_processes.in_folder(
-        partial(migrate_processes.play, launcher=launcher, clients=options.clients or "java", acting=options.acting)
-    )
+    wish = migrate_processes.Wish(options.clients or "java", acting=options.acting, verify=options.verify)
+    return controller_processes.in_folder(partial(migrate_processes.play, launcher=launcher, wish=wish))

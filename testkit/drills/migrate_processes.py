@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import trio
 
 from understudy.format.json_dialect import loads
 from understudy.ha.switch.epochs import Epochs
-from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.world import World, real_world
+from understudy.runtime.world import real_world
 from understudy.testkit.drills.led import LedDrill
 from understudy.testkit.drills.led_replicas import JOIN_SECONDS, KINDS, PORTS, QUIET_SECONDS, REPLICAS
-from understudy.testkit.drills.led_runs import tell, tell_repeats
+from understudy.testkit.drills.led_runs import stores_agree, tell, tell_repeats
+from understudy.testkit.drills.repeat_windows import Window
 from understudy.testkit.drills.second_copies import Writers
 from understudy.testkit.drills.traffic_clients import TRANSACTING
 from understudy.testkit.history import Verdict
@@ -63,8 +65,10 @@ class ProcessMigration(LedDrill):
             if self.kinds[heir] == "java":
                 await self.world.clock.sleep(TABLES_SECONDS)
             await self.hand_over(heir)
+            await self._clients_send()  # so that what they begin again is seen while it is the election's doing
         began = self.world.clock.monotonic()
-        self.begin(f"slave {number} ({self.kinds[number]}) gives way to {kind}")
+        what = f"slave {number} ({self.kinds[number]}) gives way to {kind}"
+        self.windows.append(Window(began, what, master_stays=True))
         await self.processes.stop(f"broker{number}")
         self.kinds[number] = kind
         self.start_replica(number)
@@ -131,35 +135,40 @@ class PlainMigration(ProcessMigration):
         await self.until(f"{count - 1} slaves in sync", reached, seconds)
 
 
-async def play(folder: Path, launcher: Path, clients: str, *, acting: bool) -> bool:
+@attrs.frozen
+class Wish:
+    """What is to be played.
+
+    Attributes:
+        clients: whose clients make the traffic, a key of ``TRANSACTING``.
+        acting: the group is in plain replication, and its slaves act.
+        verify: have the stores looked at by Spark at the end.
+    """
+
+    clients: str = "java"
+    acting: bool = False
+    verify: bool = False
+
+
+async def play(folder: Path, launcher: Path, wish: Wish) -> bool:
     """Play the drill and print the verdict; return whether nothing was violated.
 
     Args:
         folder: for the stores and logs of all processes.
         launcher: starts real servers.
-        clients: whose clients make the traffic, a key of ``TRANSACTING``.
-        acting: the group is in plain replication, and its slaves act.
+        wish: what is to be played.
     """
-    world = real_world()
+    world, agree = real_world(), True
+    made = PlainMigration if wish.acting else ProcessMigration
     with PortBlocks(20) as blocks:
         async with open_client(world) as client, trio.open_nursery():  # what goes wrong comes as a group
-            drill = _drill(folder, blocks.middles(PORTS), client, launcher, world, clients, acting)
+            ports, clients = blocks.middles(PORTS), TRANSACTING[wish.clients]
+            drill = made(folder, ports, client, launcher, world, KINDS["java"], clients=clients)
             try:
                 verdict = await drill.play_migration()
+                if wish.verify:
+                    agree = await stores_agree(drill)
             finally:
                 drill.processes.kill_all()
     right = tell(drill, verdict)
-    return tell_repeats(drill) and right
-
-
-def _drill(
-    folder: Path,
-    ports: list[int],
-    client: RemotingClient,
-    launcher: Path,
-    world: World,
-    clients: str,
-    acting: bool,
-) -> ProcessMigration:
-    made = PlainMigration if acting else ProcessMigration
-    return made(folder, ports, client, launcher, world, KINDS["java"], clients=TRANSACTING[clients])
+    return tell_repeats(drill) and right and agree

@@ -2,8 +2,8 @@
 
 A message comes again because it stands in the log twice, or because one place was read twice. The first is the doing of
 whoever stored the copy: a real replica that is elected puts again what was delivered since it copied its master's
-progress last. The second may happen to a client that begins again at the offset it had committed, while a replica ends
-or another one is elected; in a quiet window nobody has cause to.
+progress last. The second may happen to a client that begins again at the offset it had committed: when it finds another
+master, or its own again after that ended. While a slave is replaced, and in a quiet window, nobody has cause to.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ class Window:
         begin: monotonic seconds.
         what: happened in it.
         quiet: nothing did.
+        master_stays: the master neither ended nor was replaced.
     """
 
     begin: float
     what: str
     quiet: bool = False
+    master_stays: bool = attrs.field(default=attrs.Factory(lambda self: self.quiet, takes_self=True))
 
 
 @attrs.frozen
@@ -62,7 +64,7 @@ class Repeat:
     @property
     def may_be(self) -> bool:
         """Whether it is the real system's own doing, or comes of what happened in its window."""
-        return self.why == PUT_BY_REAL or (self.why == READ_AGAIN and not self.window.quiet)
+        return self.why == PUT_BY_REAL or (self.why == READ_AGAIN and not self.window.master_stays)
 
 
 def repeats(

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from trio.testing import MockClock
 
 from understudy.format.record import BLANK, BLANK_MAGIC, encode_host, encode_record
 from understudy.ha.switch.epoch_file import to_text
 from understudy.ha.switch.epochs import Epochs
 from understudy.remoting.client import RemotingClient
 from understudy.runtime.world import real_world
+from understudy.testkit.drills.controller_processes import Processes
 from understudy.testkit.drills.led_judge import Reign
 from understudy.testkit.drills.led_replicas import KINDS, PORTS
 from understudy.testkit.drills.led_runs import tell_repeats
@@ -42,7 +44,7 @@ def test_a_group_becomes_led_and_goes_back_under_traffic(acting: bool) -> None:
     assert verdict.ok, verdict.violations
     assert verdict.sent > 100
     assert [line for line in told if "was killed: master" in line]
-    assert told[-1] == "the logs of all replicas are equal"
+    assert told[-2:] == ["the logs of all replicas are equal", "offsets of all replicas: equal"]
 
 
 def _stored(body: bytes, at: int, ms: int, topic: str = "orders", queue_offset: int = 0) -> bytes:
@@ -108,6 +110,65 @@ def test_what_came_again_is_told_by_window_and_cause() -> None:
         f"    m1, offset 1 of queue 0, to a: -8.000 and 0.000 s after that began: {READ_AGAIN}",
         "(quiet) replica 2 is java and in sync: nothing came again",
     ]
+
+
+def test_nothing_is_read_again_while_a_slave_is_replaced() -> None:
+    def again(window: Window) -> list[bool]:
+        place = Delivered("m1", "a", QUEUE, 1)
+        found = repeats([place, place], [window.begin + 1, window.begin + 2], [QUIET, window], {})
+        return [each.may_be for each in found]
+
+    # who finds another master, or its own again, begins again at what it had committed
+    assert [True] == again(Window(10.0, "the master (java) gives way to ours"))
+    assert [True] == again(ELECTED)
+    # but not who goes on at the master that it has
+    assert [False] == again(Window(10.0, "slave 1 (java) gives way to ours", master_stays=True))
+    assert [False] == again(AFTER)
+
+
+class MadeUp(ProcessMigration):
+    """A migration without processes, whose replicas are always in sync."""
+
+    elected = 0
+
+    def start_replica(self, number: int) -> None: ...
+
+    async def master(self) -> int:
+        return self.elected
+
+    async def hand_over(self, number: int) -> None:
+        self.begin(f"replica {number} is elected")
+        self.elected = number
+
+    async def _clients_send(self) -> None: ...
+
+    async def in_sync(self, count: int, seconds: float = 0) -> None: ...
+
+
+class MadeUpPlain(MadeUp, PlainMigration):
+    """The same whose slaves act."""
+
+    async def shown(self, number: int) -> bool:
+        return True
+
+
+class Unheard(Processes):
+    async def stop(self, name: str) -> None: ...
+
+
+@pytest.mark.parametrize("made", [MadeUp, MadeUpPlain])
+async def test_clients_may_begin_again_only_where_the_master_changes(
+    made: type[MadeUp], tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    drill = made(tmp_path, range(1, PORTS + 1), cast(RemotingClient, None), None, real_world(), KINDS["java"])
+    drill.processes = Unheard(tmp_path)
+    for number in (1, 0):
+        await drill.replace(number, "ours")
+    stays = {window.what: window.master_stays for window in drill.windows}
+    changing = "the master (java) gives way to ours" if made is MadeUpPlain else "replica 1 is elected"
+    assert not stays.pop(changing)
+    assert {"slave 1 (java) gives way to ours"} <= set(stays)
+    assert {True} == set(stays.values())
 
 
 @pytest.mark.parametrize("kind", ["java", "ours"])
