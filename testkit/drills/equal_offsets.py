@@ -1,7 +1,7 @@
 """Whether all replicas of a group have the same offsets: how far consumer groups and delayed messages have come.
 
-A slave copies both from its master, so replicas are asked until all answer the same. What still differs after long would be
-read again, or never, when another one leads.
+A slave copies both from its master, so replicas are asked until all answer the same. What differs after long is read
+again, or never, when another one leads.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from understudy.testkit.history import Verdict, Violation
 DIFFERENT_OFFSETS = "offsets"
 """The rule of its violations."""
 EQUAL_SECONDS = 160.0
-"""Longer than real slaves need. Those of a led group copy every ten seconds, others once a minute, and only from when they
-register again, half a minute after their master is back."""
+"""Longer than real slaves need. Those of a led group copy every ten seconds, others once a minute, and only from when
+they register again, half a minute after their master is back."""
 DELAYED = "delayed messages"
 _ASK_MS, _PAUSE_SECONDS = 1_000, 0.5
 
