@@ -36,6 +36,7 @@ LONG_FILES = (
     "peers/test_peers_grpc_failover.py",
     "testkit/test_testkit_mutations.py",
     "peers/test_peers_failover.py",
+    "peers/test_peers_led_mixed.py",
     "peers/test_peers_mixed_clusters.py",
     "tools/test_tools_other_pythons.py",
     "peers/test_peers_cpp.py",
