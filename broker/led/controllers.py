@@ -17,6 +17,7 @@ from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import ConnectFailedError, RemotingError
+from understudy.runtime.clock import Clock
 from understudy.runtime.threads import Threads
 
 CALL_MS = 3_000
@@ -73,15 +74,17 @@ class Controllers:
 
     Args:
         client: connections to them.
+        clock: changes are asked for at its wall time.
         threads: where large answers are read.
         name: names of cluster and group.
         incarnation: of the broker's store.
     """
 
     def __init__(
-        self, client: RemotingClient, threads: Threads, name: GroupName, incarnation: StoreIncarnation
+        self, client: RemotingClient, clock: Clock, threads: Threads, name: GroupName, incarnation: StoreIncarnation
     ) -> None:
         self._client = client
+        self._clock = clock
         self._threads = threads
         self._name = name
         self._incarnation = incarnation
@@ -101,32 +104,34 @@ class Controllers:
 
     async def next_id(self, leader: str) -> int:
         """Return the next free id (1012). Raises as all questions: :class:`UnansweredError`, :class:`RefusedError`."""
-        answer = await self._ask(leader, RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, {})
+        answer = await self._ask(leader, RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, self._names())
         return _number(answer, "nextBrokerId")
 
     async def apply(self, leader: str, claim: Claim) -> None:
         """Apply for an id (1013)."""
-        fields = {"appliedBrokerId": str(claim.broker_id), "registerCheckCode": claim.code}
+        fields = {**self._names(), "appliedBrokerId": str(claim.broker_id), "registerCheckCode": claim.code}
         await self._ask(leader, RequestCode.CONTROLLER_APPLY_BROKER_ID, fields)
 
     async def register(self, leader: str, broker_id: int, address: str) -> Word:
         """Say where the broker is now (1003); returns what its group is like."""
-        fields = {"brokerId": str(broker_id), "brokerAddress": address, **self._life()}
+        own = {"brokerId": str(broker_id), "brokerAddress": address}
+        fields = {**self._names(), **own, **self._time(), **self._life()}
         return word_of(await self._ask(leader, RequestCode.CONTROLLER_REGISTER_BROKER, fields))
 
     async def replicas(self, leader: str) -> Word:
         """Return what the group is like (1004)."""
-        return word_of(await self._ask(leader, RequestCode.CONTROLLER_GET_REPLICA_INFO, {}))
+        return word_of(await self._ask(leader, RequestCode.CONTROLLER_GET_REPLICA_INFO, self._group_name()))
 
     async def elect(self, leader: str, broker_id: int) -> Word:
         """Have a master elected, if there is none (1002)."""
-        fields = {"brokerId": str(broker_id), "designateElect": "false"}
+        fields = {**self._names(), "brokerId": str(broker_id), "designateElect": "false", **self._time()}
         still = ResponseCode.CONTROLLER_MASTER_STILL_EXIST
         return word_of(await self._ask(leader, RequestCode.CONTROLLER_ELECT_MASTER, fields, accept=(still,)))
 
     async def alter_set(self, leader: str, role: Word, members: frozenset[int]) -> Word:
         """Have the sync-state set of the master of *role* changed (1001); returns what is in force then."""
-        fields = {"masterBrokerId": str(role.master_id), "masterEpoch": str(role.epoch)}
+        master = {"masterBrokerId": str(role.master_id), "masterEpoch": str(role.epoch)}
+        fields = {**self._group_name(), **master, **self._time()}
         body = dumps({"syncStateSet": sorted(members), "syncStateSetEpoch": role.set_epoch})
         answer = await self._ask(leader, RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, fields, body)
         members, set_epoch = set_of(answer)
@@ -141,7 +146,7 @@ class Controllers:
         return frozenset(each.broker_id for each in await self._group(leader) if each.in_set and each.alive)
 
     async def _group(self, leader: str) -> list[Replica]:
-        answer = await self._ask(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, dumps([self._name.broker]))
+        answer = await self._ask(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, None, dumps([self._name.broker]))
         try:
             group = json_of(answer)["replicasInfoTable"].get(self._name.broker)
             if group is None:
@@ -163,16 +168,28 @@ class Controllers:
             return  # it is away; the next heartbeat tries again
 
     def _names(self) -> dict[str, str]:
-        return {"clusterName": self._name.cluster, "brokerName": self._name.broker}
+        return {"clusterName": self._name.cluster, **self._group_name()}
+
+    def _group_name(self) -> dict[str, str]:
+        return {"brokerName": self._name.broker}
+
+    def _time(self) -> dict[str, str]:
+        """By it every member of a quorum of the JRaft kind judges who lives when it applies the change."""
+        return {"invokeTime": str(self._clock.wall_ms())}
 
     def _life(self) -> dict[str, str]:
         return {"storeIncarnation": self._incarnation.value} if self._incarnation.value else {}
 
     async def _ask(
-        self, leader: str, code: RequestCode, fields: dict[str, str], body: bytes = b"", accept: Iterable[int] = ()
+        self,
+        leader: str,
+        code: RequestCode,
+        fields: dict[str, str] | None,
+        body: bytes = b"",
+        accept: Iterable[int] = (),
     ) -> Command:
         try:
-            answer = await self._client.invoke(leader, request(code, {**self._names(), **fields}, body), CALL_MS)
+            answer = await self._client.invoke(leader, request(code, fields, body), CALL_MS)
         except RemotingError as error:
             raise UnansweredError(str(error), certain=isinstance(error, ConnectFailedError)) from None
         if answer.code in (ResponseCode.SUCCESS, *accept):

@@ -89,7 +89,7 @@ class Led:
         self._incarnation = StoreIncarnation(
             broker.world.disk, broker.options.store.store_path_root_dir, broker.world.random, durable=broker.sync_flush
         )
-        self._controllers = Controllers(broker.client, broker.world.threads, name, self._incarnation)
+        self._controllers = Controllers(broker.client, self._clock, broker.world.threads, name, self._incarnation)
         self.servers = NameServers(
             broker.world,
             lambda: keys.controller_addr,

@@ -47,5 +47,5 @@ async def test_a_group_that_the_controllers_do_not_know_has_no_replicas() -> Non
             return response(command, body=dumps({"replicasInfoTable": {}}))
 
     name, incarnation = GroupName("C", "a"), cast(StoreIncarnation, None)
-    controllers = Controllers(cast(RemotingClient, Client()), InPlace(), name, incarnation)
+    controllers = Controllers(cast(RemotingClient, Client()), SystemClock(), InPlace(), name, incarnation)
     assert await controllers.addresses("10.0.0.9:9878") == {}
