@@ -248,6 +248,14 @@ def read_peers(config: ControllerConfig) -> Peers:
             )
     else:
         raft = {member: (host, raft_port(port)) for member, (host, port) in api.items()}
+    if len(set(raft.values())) < len(raft):  # only those that were made of the others
+        host, port = next(address for address in raft.values() if list(raft.values()).count(address) > 1)
+        doubled = [f"{member}-{host}:{api[member][1]}" for member in raft if raft[member] == (host, port)]
+        raise ConfigError(
+            f"{' and '.join(doubled)} would both talk to other members at {host}:{port}: give controllerRaftPeers, "
+            "id-host:port of each member, with a port of its own for each",
+            "controllerDLegerPeers",
+        )
     both = set(api.values()) & set(raft.values())
     if both:
         host, port = sorted(both)[0]

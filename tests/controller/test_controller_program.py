@@ -63,11 +63,22 @@ class TestSettings:
             ("controllerDLegerPeers=n0:h:1\ncontrollerDLegerSelfId=n0\n", "'n0:h:1' is not of the form id-host:port"),
             (PEERS + "controllerDLegerSelfId=n0\ncontrollerRaftPeers=n0-h:1\n", "must name the same ids"),
             (PEERS + "controllerDLegerSelfId=n0\ncontrollerType=zk\n", "controllerType=zk is neither"),
+            (
+                "controllerDLegerPeers=n0-h:15000;n1-h:35000;n2-h:9878\ncontrollerDLegerSelfId=n0\n",
+                "n0-h:15000 and n1-h:35000 would both talk to other members at h:25000: give controllerRaftPeers",
+            ),
         ],
     )
     def test_wrong_member_lists_are_refused(self, text: str, wrong: str) -> None:
         with pytest.raises(ConfigError, match=wrong):
             read_peers(read(text))
+
+    def test_members_that_would_share_a_port_are_told_theirs_or_are_on_hosts_of_their_own(self) -> None:
+        own = "controllerDLegerSelfId=n0\n"
+        text = f"controllerDLegerPeers=n0-h:15000;n1-h:35000\n{own}controllerRaftPeers=n0-h:25000;n1-h:25001\n"
+        assert read_peers(read(text)).raft == {"n0": ("h", 25000), "n1": ("h", 25001)}
+        text = f"controllerDLegerPeers=n0-h:15000;n1-g:35000\n{own}"
+        assert read_peers(read(text)).raft == {"n0": ("h", 25000), "n1": ("g", 25000)}
 
     def test_small_and_even_groups_are_warned_about(self) -> None:
         one = read("controllerDLegerPeers=n0-h:9878\ncontrollerDLegerSelfId=n0\n")
