@@ -8,7 +8,8 @@ import pytest
 
 from understudy.remoting.client import open_client
 from understudy.runtime.world import real_world
-from understudy.testkit.drills.led import KINDS, PORTS, LedDrill
+from understudy.testkit.drills.led import LedDrill
+from understudy.testkit.drills.led_replicas import KINDS, PORTS
 from understudy.testkit.drills.traffic_clients import CLIENTS
 from understudy.testkit.port_blocks import PortBlocks
 

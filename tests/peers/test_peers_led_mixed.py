@@ -16,7 +16,7 @@ import trio
 from understudy.remoting.client import open_client
 from understudy.runtime.world import real_world
 from understudy.testkit.drills.controller import MEMBERS
-from understudy.testkit.drills.led import JOIN_SECONDS, KINDS, PORTS, REPLICAS
+from understudy.testkit.drills.led_replicas import JOIN_SECONDS, KINDS, PORTS, REPLICAS
 from understudy.testkit.drills.led_runs import tell, tell_repeats
 from understudy.testkit.drills.migrate_processes import ProcessMigration
 from understudy.testkit.drills.process_traffic import Traffic

@@ -29,7 +29,8 @@ from understudy.testkit.drills.equal_offsets import (
     told,
     with_offsets,
 )
-from understudy.testkit.drills.led import KINDS, PORTS, LedDrill
+from understudy.testkit.drills.led import LedDrill
+from understudy.testkit.drills.led_replicas import KINDS, PORTS
 from understudy.testkit.drills.led_runs import tell
 from understudy.testkit.drills.process_traffic import OurTraffic
 from understudy.testkit.history import Verdict
