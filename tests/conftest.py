@@ -49,6 +49,7 @@ LONG_FILES = (
     "container/test_container_partitions.py",
     "peers/test_peers_proxy.py",
     "tools/test_tools_wheel.py",
+    "testkit/test_testkit_pytest_plugin.py",
     "peers/test_peers_lifecycle.py",
     "container/test_container_acting_notices.py",
     "peers/test_peers_transactions.py",
@@ -67,6 +68,9 @@ LONG_FILES = (
     "container/test_container_escape_halves.py",
     "testkit/test_testkit_led_drill.py",
     "container/test_container_escape_durable.py",
+    "testkit/test_testkit_acting_windows.py",
+    "testkit/test_testkit_ready_sets.py",
+    "tools/test_tools_ghosts.py",
 )
 GARBAGE_THRESHOLD = 50_000
 
