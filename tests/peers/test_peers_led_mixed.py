@@ -75,6 +75,8 @@ async def mixed_drill(
             await drill.start()
             async with drill.watched_traffic() as traffic:
                 await drill.in_sync(REPLICAS)
+                # A real broker that leads before it has copied anything lacks the epoch of whatever came before.
+                await drill._clients_send()
                 yield drill, traffic
         finally:
             drill.processes.kill_all()
