@@ -339,7 +339,7 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
                 leads = word.master_id == state.own_id
                 state = attrs.evolve(state, role=word, wanted=word.members if leads else None, confirmed=False)
                 state = _want(state.at(Ask.SET, math.inf), now)
-        case Doubted(claims) if state.is_master or claims:
+        case Doubted() if state.is_master or event.claims:
             state = state.at(Ask.REPLICAS, now)
         case Wanted(members):
             state = _want(attrs.evolve(state, wanted=members), now)

@@ -270,10 +270,10 @@ async def lose_ahead(group: LedGroup, name: str, source: random.Random) -> str |
     others = source.sample([each for each in BROKERS if each != name], len(BROKERS) - 1)
     promised = group.keys.get("inSyncReplicas") != "1" and set(others) <= set(group.members()) & group.brokers.keys()
     group.cluster.partition([name], others[:1])
-    await trio.sleep(source.uniform(0.0, 0.3))
+    await trio.sleep(source.choice((0.0, source.uniform(0.0, 0.3))))
     body = b"ahead-%d" % source.getrandbits(40)
     acknowledged = await group.send(name, body) == 0
-    await trio.sleep(source.choice((0.0, source.uniform(0.0, 0.3))))
+    await trio.sleep(source.choice((0.0, 0.0, source.uniform(0.0, 0.3))))
     await group.kill(name)
     group.cluster.heal()
     successor = await _next_master(group, name)

@@ -30,6 +30,7 @@ OWNERS = {
         "proxy/posts.py",
         "proxy/rpcs",
         "broker/admin/stuck_decisions.py",
+        "broker/transactions",
         "mqclient/admin/cluster.py",
         "mqadmin/stuck_actions.py",
         "mqadmin/stuck_settling.py",
