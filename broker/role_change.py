@@ -103,9 +103,9 @@ class Roles:
             while True:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self.session.run, broker.services)
-                    nursery.start_soon(
-                        tell_hidden, broker.store, broker.world.clock, broker.identity.canonical_name, broker.role
-                    )
+                    if broker.store.hidden(broker.store.max_physical_offset)[0]:
+                        name = broker.identity.canonical_name
+                        nursery.start_soon(tell_hidden, broker.store, broker.world.clock, name, broker.role)
                     change = await self._next()
                     broker.send.admission.closed = CommandError(
                         ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker changes its role"

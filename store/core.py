@@ -126,8 +126,8 @@ class StoreCore:
         self.held: deque[Held] = deque()
         #: Where the last message ended that was shown after it had been held back.
         self.shown_to = 0
-        #: Set when a portion was shown and the next one may be.
-        self.more_to_show = Signal()
+        #: Called when a portion was shown and the next one may be.
+        self.more_to_show: Callable[[], None] = lambda: None
         self.extensions = Extensions(
             disk,
             folder,
@@ -299,7 +299,7 @@ class StoreCore:
                 callback(queue.topic, queue.queue_id, next_offset, code, store_ms, properties)
         self.show_at_once = not self.sync_flush and self.confirmed is None and not held
         if more := bool(held) and held[0][0] <= limit:
-            self.more_to_show.set()
+            self.more_to_show()
         return more
 
     def close(self) -> None:

@@ -29,7 +29,6 @@ from understudy.store.core import Arrival, StoreCore
 from understudy.store.deletions import Deletion, LivingTopics
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
-from understudy.store.hiding import hide_after
 from understudy.store.index_scrub import IndexScrub
 from understudy.store.integrity import Integrity, ScrubReport
 from understudy.store.light_writer import LightWriter
@@ -73,7 +72,7 @@ class MessageStore:
         read_ahead: has the system read more of the log from the disk than was asked for, as it does by default, or not.
         set_confirmed: shows readers only messages that end before a physical offset; ``None``: all that are written, or
             durable with synchronous flush. What readers have seen stays visible.
-        hidden: how much readers do not see of the log, see :meth:`understudy.store.showing.Showing.hidden`.
+        hide_after, hidden: what readers do not see of the log, see :class:`understudy.store.showing.Showing`.
         start_scrub: has every record compared with its checksum; the report grows while :meth:`run` is at it.
         delete_expired_files: deletes expired files in the next looks, whatever the hour (an operator asked for it).
         delete_topic, clean_unused, learn_deletions, delete_beside: see
@@ -103,6 +102,8 @@ class MessageStore:
         self._queue_repair = QueueRepair(core, self._dispatcher, self._integrity.note)
         self._reader = Reader(core, self._integrity, self._queue_repair, batches)
         self._lookup = Lookup(core, self._dispatcher, agreement, self._integrity)
+        self._showing = showing = Showing(core, self._lookup)
+        self.hide_after, self.hidden = showing.hide_after, showing.hidden
         self._flusher = flusher = Flusher(core)
         self.wait_flushed, self.flush = flusher.wait_flushed, flusher.flush
         self.syncing_seconds = flusher.syncing_seconds
@@ -116,7 +117,6 @@ class MessageStore:
         self._compaction = Compaction(core, self._reader)
         self._repairs = Repairs(core, self._dispatcher, self._flusher, self._integrity)
         self._truncation = Truncation(core, self._flusher, self._replication, self._integrity, self._lookup)
-        self._showing = Showing(core)
         self._closed = False
         self.batch_topics: Set[str] = core.batch_queues.topics
         self.declare_kinds, self.settle_kinds, self.changing_kinds = kinds.declare, kinds.settle, kinds.changing
@@ -124,7 +124,6 @@ class MessageStore:
         self.arrived, self.hidden_grew = core.arrived, core.hidden_grew
         self.append, self.append_batch = self._writer.append, self._batch_writer.append_batch
         self.enter_keys, self.read_ahead = core.enter_keys, core.segments.read_ahead
-        self.hidden = self._showing.hidden
         self.set_confirmed, self.start_scrub = core.set_confirmed, self._integrity.start_scrub
         self.delete_expired_files, self.extensions = self._retention.request, core.extensions
         self.delete_topic, self.clean_unused = deletion.delete, deletion.clean_unused
@@ -182,7 +181,8 @@ class MessageStore:
             nursery.start_soon(self._kinds.run)
             nursery.start_soon(self._core.discarded.run)
             nursery.start_soon(self._repairs.run)
-            nursery.start_soon(self._showing.run)
+            with self._showing.portions(nursery):
+                await trio.sleep_forever()
 
     async def close(self) -> None:
         """Flush everything, write the checkpoint, remove the abort marker and give the folder back.
@@ -361,10 +361,6 @@ class MessageStore:
             OSError: the disk refused; what has begun must be ended first, here or by :attr:`finish_truncation`.
         """
         return await self._truncation.cut(offset)
-
-    def hide_after(self, offset: int) -> int:
-        """Hide messages that end behind physical *offset* until they are confirmed; return how many there are."""
-        return hide_after(self._core, self._lookup, offset)
 
     def repair(self, start: int, *, keep_note: bool = False, copy: bool = False) -> Repair:
         """Return what puts another replica's bytes into the holes of our log; see :class:`Repair`."""

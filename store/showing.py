@@ -9,26 +9,54 @@ where it says, and what is stored meanwhile stands behind it.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import itemgetter
 
 import trio
 
 from understudy.store.core import StoreCore
+from understudy.store.hiding import hide_after
+from understudy.store.lookup import Lookup
 
 
 class Showing:
-    """See the module; :meth:`run` is a task of the store."""
+    """See the module."""
 
-    def __init__(self, core: StoreCore) -> None:
+    def __init__(self, core: StoreCore, lookup: Lookup) -> None:
         self._core = core
+        self._lookup = lookup
+        self._at_work = False
 
-    async def run(self) -> None:
-        """Show one portion after the other until cancelled; asleep while there is none."""
-        handled = 0
-        while True:
-            handled = await self._core.more_to_show.wait(handled)
+    def hide_after(self, offset: int) -> int:
+        """Hide messages that end behind physical *offset* until they are confirmed; return how many there are."""
+        return hide_after(self._core, self._lookup, offset)
+
+    @contextmanager
+    def portions(self, nursery: trio.Nursery) -> Iterator[None]:
+        """Have one portion shown after the other by a task of *nursery* when there is more than one, in this block."""
+
+        def more() -> None:
+            if not self._at_work:
+                self._at_work = True
+                nursery.start_soon(self._show)
+
+        core = self._core
+        before, core.more_to_show = core.more_to_show, more
+        try:
+            if core.held and core.held[0][0] <= core.show_limit():
+                more()
+            yield
+        finally:
+            core.more_to_show = before
+
+    async def _show(self) -> None:
+        try:
+            await trio.lowlevel.checkpoint()
             while self._core.show_held():
                 await trio.lowlevel.checkpoint()
+        finally:
+            self._at_work = False
 
     def hidden(self, before: int) -> tuple[int, int]:
         """Return how many messages that end at or before physical offset *before* are held back, and their bytes."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench.sim_controller import SEEDS_PER_MUTATION
 
 from understudy.testkit.drills import acting_seeds
 from understudy.testkit.led import history as led_history
@@ -169,10 +168,12 @@ def test_a_hunt_begins_where_the_histories_begin_that_have_what_it_takes(
 
 @pytest.mark.parametrize("kept", LISTED, ids=[each.name for each in LISTED])
 def test_a_mutation_is_hunted_among_the_histories_of_the_seed_that_has_noticed_it(kept: Mutation) -> None:
+    from bench import sim_controller
+
     begins = [first for first, _ in led_history.FAULTS_FROM]
     if kept in LED_LISTED and kept.seed is not None:
         assert kept.first == max((first for first in begins if first <= kept.seed), default=0)
-        assert (kept.seed - kept.first < SEEDS_PER_MUTATION) is (kept.name not in FAR)
+        assert (kept.seed - kept.first < sim_controller.SEEDS_PER_MUTATION) is (kept.name not in FAR)
     else:
         assert kept.first == 0
 
