@@ -71,11 +71,16 @@ class GroupMemory:
         return not self.members.keys() - {own_id}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
+        """Return the content of the file, with :data:`QUEUES_MOST` offsets at most: of others a start knows less."""
+        room, left_out = QUEUES_MOST, []
+        for each in self.left_out:
+            before = _first(each.before, room)
+            room -= sum(len(queues) for table in before.values() for queues in table.values())
+            left_out.append(_left_out_json(attrs.evolve(each, before=before)))
         return {
             "members": {str(number): address for number, address in (self.members or {}).items()},
             "declining": sorted(self.declining),
-            "leftOut": [_left_out_json(each) for each in self.left_out],
+            "leftOut": left_out,
         }
 
 
@@ -152,27 +157,20 @@ def without(memory: GroupMemory, left_out: Mapping[int, str], now: Mapping[str, 
     known = {each.broker_id: each for each in memory.left_out}
     older = [known[each] for each in known if each in left_out]
     kept = [attrs.evolve(each, address=left_out[each.broker_id]) for each in older]
-    room = QUEUES_MOST - sum(
-        len(queues) for each in kept for table in each.before.values() for queues in table.values()
-    )
-    for broker_id, address in left_out.items():
-        if broker_id not in known:
-            before = _first(now, room)
-            room -= sum(len(queues) for table in before.values() for queues in table.values())
-            kept.append(LeftOut(broker_id, address, before))
+    before = {kind: {key: dict(queues) for key, queues in table.items()} for kind, table in now.items()}
+    kept += [LeftOut(each, address, before) for each, address in left_out.items() if each not in known]
     return attrs.evolve(memory, left_out=tuple(kept[-LEFT_OUT_MOST:]))
 
 
 def _first(tables: Mapping[str, Table], most: int) -> dict[str, Table]:
-    """Return as many whole keys of *tables* as have *most* offsets."""
+    """Return whole keys of *tables* that have *most* offsets together."""
     found: dict[str, Table] = {}
     for kind, table in tables.items():
         kept = {}
         for key, queues in table.items():
-            most -= len(queues)
-            if most < 0:
-                break
-            kept[key] = dict(queues)
+            if len(queues) <= most:
+                most -= len(queues)
+                kept[key] = queues
         found[kind] = kept
     return found
 

@@ -25,6 +25,8 @@ log = get_logger("controller.failover")
 PATIENCE_MS = 100
 """A replica that lives answers within a few milliseconds; a group without master waits for none that does not."""
 
+_LONG = 1 << 63
+
 
 @attrs.frozen
 class LogEnd:
@@ -75,6 +77,9 @@ class LogEnds:
             await read_answer(self._threads, answer)
             body = json_of(answer)
             epochs = [int(each["epoch"]) for each in body.get("epochList") or ()]
-            said[broker_id] = LogEnd(max(epochs, default=-1), int(body["maxOffset"]))
+            end = LogEnd(max(epochs, default=-1), int(body["maxOffset"]))
+            if not (-1 <= end.epoch < _LONG and 0 <= end.max_offset_bytes < _LONG):
+                raise ValueError(f"epoch {end.epoch} and end {end.max_offset_bytes} are no 64-bit numbers")
+            said[broker_id] = end
         except (AttributeError, JsonError, KeyError, RemotingError, TypeError, ValueError) as error:
             log.warning("a replica does not say where its log ends: its heartbeat counts", broker=address, why=error)

@@ -136,7 +136,7 @@ class ControllerRequests:
         key = BrokerKey(required(command, "clusterName"), required(command, "brokerName"), broker_id)
         address = required(command, "brokerAddr")
         now = self._clock.monotonic()
-        self._speakers.check_heartbeat(key, address, connection, now)
+        self._speakers.check_heartbeat(key, address, connection, now, incarnation_of(command))
         facts = Live(
             number_of(command, "epoch", -1),
             number_of(command, "maxOffset", -1),
@@ -280,7 +280,7 @@ class ControllerRequests:
                 return response(command, ResponseCode.CONTROLLER_INVALID_REQUEST, remark, names)
             outcome = await self._replicated.run(RegisterBroker(cluster, name, broker_id, address, alive))
         else:
-            self._speakers.check(name, broker_id, connection, self._clock.monotonic(), names)
+            self._speakers.check(name, broker_id, connection, self._clock.monotonic(), names, incarnation)
             outcome = self._metadata.registration(name, broker_id, alive)
         if outcome.code:
             return response(command, outcome.code, outcome.remark, names)

@@ -6,6 +6,7 @@ laws, as those of name servers (``namesrv/trust.py``), until brokers sign what t
 * For a broker that was heard speaks who is at the host from which it was heard, whatever the address that it tells: a
   broker that connects anew, a second connection, a broker behind a router that puts its own address there.
 * So does who is at the host that its address names, where that is an IP address: no other can be there.
+* So does who knows the incarnation of its store, which only it and the controllers do: its way here may have changed.
 * Others count when it has been silent for as long as it may be: it moved. Until then their heartbeats are refused, also
   when its connection has ended: they would keep a dead master in its place. So is what they say of its life and set.
 * Nobody may be silent for longer than :data:`LONGEST_TIMEOUT_MS`.
@@ -74,7 +75,9 @@ class Speakers:
         self._liveness = liveness
         self._lines = Damping()
 
-    def check_heartbeat(self, key: BrokerKey, address: str, connection: Connection, now: float) -> None:
+    def check_heartbeat(
+        self, key: BrokerKey, address: str, connection: Connection, now: float, incarnation: str = ""
+    ) -> None:
         """Refuse a heartbeat that is not to be counted.
 
         Args:
@@ -82,6 +85,7 @@ class Speakers:
             address: where it is.
             connection: over which it came.
             now: monotonic seconds.
+            incarnation: of its store, if it says so.
 
         Raises:
             CommandError: it is not of the broker whom the group has under its id, is from another host than that one
@@ -89,12 +93,18 @@ class Speakers:
         """
         group = self._metadata.groups.get(key.broker_name)
         check_owner(group, key, address)
-        self.check(key.broker_name, key.broker_id, connection, now)
+        self.check(key.broker_name, key.broker_id, connection, now, incarnation=incarnation)
         if group is None or key.broker_id not in group.replicas:
             self._check_room_for(key)
 
     def check(
-        self, name: str, broker_id: int, connection: Connection, now: float, ext: dict[str, str] | None = None
+        self,
+        name: str,
+        broker_id: int,
+        connection: Connection,
+        now: float,
+        ext: dict[str, str] | None = None,
+        incarnation: str = "",
     ) -> None:
         """Refuse what another host says for a broker that is heard, or that was heard a moment ago.
 
@@ -103,12 +113,15 @@ class Speakers:
             connection: over which it is said.
             now: monotonic seconds.
             ext: header fields of the refusal.
+            incarnation: of its store, if it says so.
 
         Raises:
             CommandError: it is another host.
         """
         record = self._liveness.record(name, broker_id)
         if record is None or connection is record.connection or now > record.missed_at:
+            return
+        if incarnation and incarnation == record.facts.incarnation:
             return
         group = self._metadata.groups.get(name)
         replica = group.replicas.get(broker_id) if group is not None else None

@@ -109,6 +109,7 @@ class BrokerGroup:
         acting: whether that registration allowed a slave to act for the master.
         topics_of: the slave whose topics are the group's; ``None``: they are the master's.
         former: by address, who was a member that a controller leads, and is none there any more, or another one.
+        since_ms: when its first member registered (monotonic).
     """
 
     name: str
@@ -118,6 +119,7 @@ class BrokerGroup:
     acting: bool = False
     topics_of: MemberKey | None = None
     former: dict[str, Member] = attrs.field(factory=dict)
+    since_ms: int = 0
 
     def addresses(self) -> dict[int, str]:
         """Return id to address, in order of id."""
@@ -136,7 +138,8 @@ class BrokerGroup:
         before = self.former.pop(member.address, None)
         if before is not None and before.host == member.host and before.broker_id == MASTER_ID != member.broker_id:
             member = before
-        if member.version.state_version > 0:
+        led = [member, *self.members.values(), *self.former.values()]
+        if any(each.version.state_version > 0 for each in led):  # one of its slaves may have nothing of a master yet
             self.former[member.address] = member
         if len(self.former) > FORMER_MEMBERS:
             del self.former[next(iter(self.former))]

@@ -123,8 +123,8 @@ class RouteTable:
         if owner is not None:
             return RegistrationResult(owner=owner)
         notices = list(self._leave_other_group(event))
-        group, created = self._group(event)
-        elected = is_elected(event, group, host)
+        group, created = self._group(event, now_ms)
+        elected = is_elected(event, group, host, now_ms)
         if may_describe(group, event, connection, host):
             self._describe(group, event)
 
@@ -164,7 +164,7 @@ class RouteTable:
             return ()
         return self.remove([previous])
 
-    def _group(self, event: Registration) -> tuple[BrokerGroup, bool]:
+    def _group(self, event: Registration, now_ms: int) -> tuple[BrokerGroup, bool]:
         names = self.clusters.setdefault(event.cluster, {})
         if event.name not in names:
             names[event.name] = None
@@ -172,7 +172,7 @@ class RouteTable:
         group = self.groups.get(event.name)
         if group is not None:
             return group, False
-        group = self.groups[event.name] = BrokerGroup(event.name, event.cluster)
+        group = self.groups[event.name] = BrokerGroup(event.name, event.cluster, since_ms=now_ms)
         self._member_revision += 1
         return group, True
 

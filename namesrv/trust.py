@@ -8,8 +8,8 @@ Nothing that a peer says proves who it is, so these are the laws until brokers s
   broker is between two registrations: it moved, and its old host is gone without a word. When a broker ends, its
   connection ends, and nothing is left to be spoken for.
 * In a group that a controller leads, a member may take the master's id with a newer state version: it was elected. A
-  member is who registered in the group under another id from the same host before. A master who lost its id to one that
-  was never elected has it back with the next election.
+  member is who registered in the group under another id from the same host before; in the first minute of a group
+  anybody may be one. A master who lost its id to one that was never elected has it back with the next election.
 * Heartbeats of others never count: they would keep a dead broker in the routes.
 * A free id from 1 on is anybody's: so a slave comes, from a host that was never heard of. While a master lives that
   one adds its address and nothing else: no topics, not whether a slave may act, no zone and no other cluster.
@@ -66,7 +66,7 @@ def may_describe(group: BrokerGroup, event: Registration, connection: object, ho
     return master is None or event.broker_id == MASTER_ID or is_its_own(master, connection, host)
 
 
-def is_elected(event: Registration, group: BrokerGroup, host: str) -> bool:
+def is_elected(event: Registration, group: BrokerGroup, host: str, now_ms: int) -> bool:
     """Return whether a registration in the place of a living master is believed to be of one that was elected.
 
     The highest state version wins among members, so that a wrong belief ends with the next registration; a displaced
@@ -77,13 +77,16 @@ def is_elected(event: Registration, group: BrokerGroup, host: str) -> bool:
         event: the registration.
         group: its group.
         host: from where it came.
+        now_ms: monotonic time.
     """
     holder = group.members.get(MASTER_ID)
     if holder is None or event.broker_id != MASTER_ID or holder.version.state_version <= 0:
         return False
     before = group.former.get(event.address)
     at_address = [before, *(member for member in group.members.values() if member.address == event.address)]
-    if not any(member is not None and member.host == host for member in at_address):
+    # After a start nobody was a member before, and a former master may come first.
+    begins = now_ms - group.since_ms <= SILENCE_MS
+    if not begins and not any(member is not None and member.host == host for member in at_address):
         return False
     least = held = holder.version.state_version
     if before is not None and before.host == host and before.broker_id == MASTER_ID:
@@ -123,4 +126,4 @@ def defended(
     holder = group.members.get(event.broker_id)
     if holder is None or holder.address == event.address or may_replace(holder, connection, host, now_ms):
         return None
-    return None if is_elected(event, group, host) else holder
+    return None if is_elected(event, group, host, now_ms) else holder

@@ -126,6 +126,8 @@ class StoreCore:
         self.held: deque[Held] = deque()
         #: Where the last message ended that was shown after it had been held back.
         self.shown_to = 0
+        #: What ends at or before this (bytes) was hidden together, when it was read from the log; the rest came since.
+        self.hidden_to = 0
         #: Called when a portion was shown and the next one may be.
         self.more_to_show: Callable[[], None] = lambda: None
         self.extensions = Extensions(
@@ -280,7 +282,7 @@ class StoreCore:
         self.held.extend(kept)
 
     def show_held(self) -> bool:
-        """Show what was held back and may be seen now; of much of it a portion, the next of which others see to.
+        """Show what was held back and may be seen now; of what was hidden together a portion, others see to the next.
 
         What comes meanwhile is held back behind it.
 
@@ -289,14 +291,19 @@ class StoreCore:
         """
         limit = self.show_limit()
         held = self.held
-        for _ in range(SHOWN_AT_ONCE):
-            if not held or held[0][0] > limit:
-                break
+        left = SHOWN_AT_ONCE
+        while held and held[0][0] <= limit:
+            if held[0][0] <= self.hidden_to:  # else it came since: as much of it is shown as comes
+                if not left:
+                    break
+                left -= 1
             self.shown_to, queue, next_offset, code, store_ms, properties = held.popleft()
             if next_offset > queue.max_offset:
                 queue.max_offset = next_offset
             for callback in self.arrived:
                 callback(queue.topic, queue.queue_id, next_offset, code, store_ms, properties)
+        if not held:
+            self.hidden_to = 0
         self.show_at_once = not self.sync_flush and self.confirmed is None and not held
         if more := bool(held) and held[0][0] <= limit:
             self.more_to_show()

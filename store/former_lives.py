@@ -6,16 +6,16 @@ of it that has a record before the older one is of the former life as well: what
 before the deletion, wherever it lies. A queue whose first record lies between the two may be of either life; it stays.
 
 A live message must never go that way, and something else looks alike: the reference lets a queue begin anew, too, when
-the files of its last messages have grown too old, while the others go on. It was not so where these messages are still
-in the log of the broker that numbered the new ones, or in the same file as these: files go from the front, the last one
-never. Elsewhere nothing is concluded. Nor was the topic deleted there if any queue goes on behind the new beginning.
+the files of its last messages have grown too old, while the others go on. It was not so where these messages are in the
+same file of the log as the new ones: files go from the front, the last one never. Elsewhere nothing is concluded, for a
+log may be a copy, whole or in part, of one that had other files. Nor was the topic deleted there if any queue goes on
+behind the new beginning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from understudy.format.record import FLAG_STORE_HOST_V6, STORE_TIME_AT
 from understudy.runtime.log import get_logger
 from understudy.store.batch_queue import BatchQueue
 from understudy.store.consume_queue import FILLER_SIZE, ConsumeQueue
@@ -25,8 +25,6 @@ from understudy.store.topic_deletion import is_system
 from understudy.store.walk import RecordHead
 
 log = get_logger("store.former_lives")
-
-_STORE_TIME_BYTES = 8
 
 
 class FormerLives:
@@ -71,7 +69,8 @@ class FormerLives:
             lives = self._lives(topic)
             deletions = [self._deletion(queue, physical, lives) for queue, physical in reborn]
             newest = max((each for each in deletions if each is not None), default=None)
-            if newest is not None:
+            known = self._core.deletions.by_topic.get(topic)
+            if newest is not None and (known is None or newest.position > known.position):
                 found[topic] = newest
                 log.info("a topic was deleted and made again, its log says", topic=topic, until=newest.position)
         return found
@@ -91,6 +90,8 @@ class FormerLives:
         old, new = self._head(queue, physical), self._head(queue, self._beginning(queue))
         if old is None or new is None or not self._outlives(old, new):
             return None
+        if isinstance(queue, ConsumeQueue) and new.queue_offset:
+            return None  # it stands in for a lost one
         end, store_ms = old.physical_offset + old.size_bytes, max(old.store_ms, new.store_ms)
         for first, last in lives:
             if first >= end:
@@ -101,15 +102,9 @@ class FormerLives:
         return Deletion(end, store_ms)
 
     def _outlives(self, old: RecordHead, new: RecordHead) -> bool:
-        """Whether the file of *old* was there for certain when *new* was numbered, by whichever broker did that."""
-        core = self._core
-        first, second = core.segments.find(old.physical_offset), core.segments.find(new.physical_offset)
-        if first is second:
-            return True
-        record = core.log.bytes_at(new.physical_offset, new.size_bytes)
-        at = STORE_TIME_AT[new.sys_flag >> 4 & 3] + _STORE_TIME_BYTES
-        length = 20 if new.sys_flag & FLAG_STORE_HOST_V6 else 8
-        return record is not None and bytes(record[at : at + length]) == core.store_host
+        """Whether the file of *old* was there for certain when *new* was numbered, whichever broker did that."""
+        segments = self._core.segments
+        return segments.find(old.physical_offset) is segments.find(new.physical_offset)
 
     def _lives(self, topic: str) -> list[tuple[int, RecordHead]]:
         """Return where each queue of *topic* begins in the log, and its last record, in the order of the beginnings."""

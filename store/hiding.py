@@ -44,4 +44,5 @@ def hide_after(core: StoreCore, lookup: Lookup, offset: int) -> int:
         found += [(unit.end, batch, unit.next_offset, UNKNOWN_TAGS, unit.store_ms, None) for unit in units]
         batch.max_offset = min([batch.max_offset, *(unit.first for unit in units[:1])])
     core.held.extend(sorted(found, key=lambda held: held[0]))
+    core.hidden_to = max((held[0] for held in found), default=core.hidden_to)
     return len(found)

@@ -62,7 +62,7 @@ class Heartbeats:
         self._failed_epoch = -1
         self._in_the_way = ""
         self._asking = self._needed = False
-        self._others_live = False
+        self._others_live: bool | None = None
 
     @property
     def pause_ms(self) -> int:
@@ -107,7 +107,7 @@ class Heartbeats:
             self._failed_epoch = elected.epoch
             return "it was elected, and has not taken the role in time"
         if not self._replication.gives_up:
-            self._others_live = False  # a later question begins anew
+            self._others_live = None  # a later question begins anew
             return ""
         if not self._asking:
             self._asking = True
@@ -117,9 +117,9 @@ class Heartbeats:
                 self._asking = False
         why = self._replication.gives_up  # the disk may have answered meanwhile
         needed = bool(why) and not self._others_live
-        if needed and not self._needed:
+        if needed and not self._needed and self._others_live is not None:
             log.error("this master stays: the controllers hear nobody else of its set", in_the_way=why)
-        self._needed = needed
+        self._needed = needed and self._others_live is not None
         return "" if needed else why
 
     async def _ask_who_lives(self) -> None:

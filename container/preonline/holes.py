@@ -28,7 +28,7 @@ from understudy.runtime.log import get_logger
 log = get_logger("container.preonline.holes")
 
 
-async def fill_holes(broker: Broker, member: Member, until: float, looked: set[tuple[Member, int]]) -> None:
+async def fill_holes(broker: Broker, member: Member, until: float, looked: set[tuple[Member, int]]) -> bool:
     """Write what is missing in the log of *broker* as far as slave *member* has it; without effect on a whole log.
 
     Args:
@@ -37,13 +37,16 @@ async def fill_holes(broker: Broker, member: Member, until: float, looked: set[t
         until: monotonic seconds; what has not come by then is asked for while the broker serves.
         looked: who was asked to fill which hole of our log (bytes), and is not asked again; *member* is added.
 
+    Returns:
+        Whether the slave was asked: nothing was copied from this broker meanwhile.
+
     Raises:
         RemotingError: the slave does not answer; it may be asked again, nothing has become worse.
         OSError: our disk refused.
     """
     hole, end = broker.store.hole, broker.store.max_physical_offset
     if hole is None or hole >= end or (member, hole) in looked:
-        return
+        return False
     broker.store.set_writable(False)
     try:
         why_not = await fill(broker, member, hole, end, until)
@@ -64,6 +67,7 @@ async def fill_holes(broker: Broker, member: Member, until: float, looked: set[t
     else:
         log.info("the log has everything again", missing_from=hole, end=end, slave=member.address)
         await broker.history.believe_what_came_back()
+    return True
 
 
 def share_of(broker: Broker, until: float, parts: int) -> float:

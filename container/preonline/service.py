@@ -45,7 +45,7 @@ log = get_logger("container.preonline")
 
 COPY_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
-ANNOUNCE_TIMEOUT_MS = 8_000
+ANNOUNCE_TIMEOUT_MS = 6_000
 """How long a slave may take to believe that this broker comes, by two questions, and to end what it puts elsewhere."""
 LOOK_SECONDS = 2.0
 """How long a slave takes a log from another one before it looks again whether there is a master to copy."""
@@ -312,8 +312,8 @@ class PreOnline:
         if not is_master and not broker.slave_sync.synced:
             return Failed(f"the tables of the group are not copied from {member.address} yet")
         until = share_of(broker, self.state.patient_until, 1 + len(self.state.waiting))
-        await fill_holes(broker, member, until, self._looked)
-        if broker.replication.master is not None:  # where a hole was filled, slaves had to connect anew
+        filled = await fill_holes(broker, member, until, self._looked)
+        if filled and broker.replication.master is not None:  # slaves had to connect anew
             await self._copied(broker.replication.master, self.state.copying)
         # What a slave has less of the log than another one, it may still get from the master.
         ahead = await self._ahead_bytes(member) if is_master else 0

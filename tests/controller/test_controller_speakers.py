@@ -122,3 +122,16 @@ async def test_nobody_is_silent_for_longer_than_ten_minutes(told: int, autojump_
     assert await beat(desk, FakeConnection("10.0.0.1"), heartbeatTimeoutMills=str(told)) == 0
     await trio.sleep(LONGEST_TIMEOUT_MS / 1000 + 1)
     assert desk.liveness.expire(trio.current_time()) == [KEY]
+
+
+async def test_a_broker_whose_way_here_has_changed_is_known_by_its_store(autojump_clock: MockClock) -> None:
+    # given a broker behind a router that speaks from another address from one moment to the next
+    own, elsewhere = FakeConnection("192.168.7.7"), FakeConnection("192.168.9.9")
+    desk = await with_master(own)
+    assert await beat(desk, elsewhere) == REFUSED
+    assert await beat(desk, elsewhere, storeIncarnation="another") == REFUSED
+    # then its heartbeats count, and so does all that it says on this way
+    assert await beat(desk, elsewhere, storeIncarnation="one") == 0
+    assert desk.liveness.connection_closed(own) == []
+    assert desk.liveness.alive("a", trio.current_time()).keys() == {1}
+    assert (await register(desk, FakeConnection("192.168.9.10"))).code == 0

@@ -173,12 +173,33 @@ def test_an_elected_member_takes_the_id_in_a_group_that_a_controller_leads(gone:
 def test_who_was_no_member_is_not_elected(state: int) -> None:
     # given a led group of two, and a stranger that says it is one of them
     routes = table(state=3)
-    routes.register(said(1, address=ELECTED, state=3), OTHER, 1, host="h2")
+    later_ms = SILENCE_MS + 1
+    routes.register(said(state=3), OWN, later_ms, host="h1")
+    routes.register(said(1, address=ELECTED, state=3), OTHER, later_ms, host="h2")
     for address in ("6.6.6.6:1", ELECTED):
-        assert routes.register(said(address=address, state=state), object(), 2, host="h3").owner is not None
+        assert routes.register(said(address=address, state=state), object(), later_ms, host="h3").owner is not None
     # nor is it believed of any other id
-    assert routes.register(said(1, address="6.6.6.6:1", state=state), object(), 2, host="h3").owner is not None
+    stranger = said(1, address="6.6.6.6:1", state=state)
+    assert routes.register(stranger, object(), later_ms, host="h3").owner is not None
     assert routes.groups["a"].addresses() == {0: KEY[1], 1: ELECTED}
+
+
+def test_a_name_server_that_begins_believes_who_was_elected_before_whoever_comes_first() -> None:
+    # given a name server that has just begun, and a former master that comes to it before its successor
+    routes = table(state=3)
+    result = routes.register(said(address=ELECTED, state=4), OTHER, 1, host="h2")
+    assert (result.owner, result.displaced) == (None, KEY[1])
+    assert routes.register(said(state=3), OWN, 2, host="h1").owner is not None
+    assert routes.groups["a"].addresses() == {0: ELECTED}
+
+
+def test_a_slave_that_had_nothing_of_its_master_yet_was_a_member() -> None:
+    routes = table(state=3)
+    later_ms = SILENCE_MS + 1
+    routes.register(said(state=3), OWN, later_ms, host="h1")
+    routes.register(said(1, address=ELECTED, state=0), OTHER, later_ms, host="h2")
+    routes.remove(routes.lost_with(OTHER))
+    assert routes.register(said(address=ELECTED, state=4), object(), later_ms, host="h2").displaced == KEY[1]
 
 
 def test_a_master_has_its_id_back_from_one_that_nobody_elected() -> None:

@@ -65,16 +65,13 @@ def bodies(store: MessageStore) -> dict[int, list[bytes]]:
 @KINDS
 @pytest.mark.parametrize("queues_left", [True, False], ids=["queues", "no queues"])
 @pytest.mark.parametrize("end", ["stopped", "killed"])
-@pytest.mark.parametrize("apart", [False, True], ids=["one file", "files between"])
 async def test_a_start_that_walks_the_log_enters_no_queue_of_a_former_life(
-    apart: bool, end: str, queues_left: bool, living: LivingTopics, autojump_clock: object
+    end: str, queues_left: bool, living: LivingTopics, autojump_clock: object
 ) -> None:
     world = simulated_world()
     async with opened(world, living) as store:
         for number in range(10):
             put(store, TOPIC, b"old %d" % number, number % 2)
-        if apart:
-            fill_file(store)
         delete_and_make_again(store, living)
         for body in NEW:
             put(store, TOPIC, body)
@@ -181,6 +178,49 @@ async def test_what_is_older_goes_whatever_the_clock_said(autojump_clock: object
         async with opened(world) as store:
             assert bodies(store) == {0: [b"new"]}
         disk_of(world).remove(MARK)
+
+
+async def test_nothing_is_concluded_of_a_queue_whose_last_messages_are_in_another_file(autojump_clock: object) -> None:
+    world = simulated_world()
+    async with opened(world) as store:
+        for number in range(4):
+            put(store, TOPIC, b"old %d" % number, number % 2)
+        # given a file that this broker, or the one whose log this was, may have given up, and the queue with it
+        fill_file(store)
+        begin_queue_anew(store, 0)
+        put(store, TOPIC, b"new", 0)
+    lose_what_only_we_write(world)
+    async with opened(world) as store:
+        assert bodies(store) == {0: [b"new"], 1: [b"old 1", b"old 3"]}
+
+
+async def test_a_record_that_stands_in_for_a_lost_one_begins_no_life(autojump_clock: object) -> None:
+    async with opened(simulated_world()) as store:
+        lost = [put(store, TOPIC, b"%d" % number, 0).physical_offset for number in range(2)]
+        put(store, TOPIC, b"idle", 1)
+        there = put(store, TOPIC, b"2", 0)
+        # given a queue whose first units point to its third record, and an older one that comes back
+        core = store._core
+        queue = core.consume_queues.by_key[TOPIC, 0]
+        for offset in range(2):
+            core.consume_queues._write(queue, offset, there.physical_offset, there.size_bytes, 0)
+        head = core.log.parse_at(lost[1])
+        assert head is not None
+        store._dispatcher.former_lives.note(queue, head.physical_offset, head.size_bytes)
+        store._dispatcher.former_lives.settle()
+        assert bodies(store)[1] == [b"idle"]
+
+
+async def test_an_earlier_deletion_takes_no_later_one_s_place(autojump_clock: object) -> None:
+    async with opened(simulated_world()) as store:
+        old = [put(store, TOPIC, b"old %d" % number, number % 2) for number in range(4)]
+        store.delete_topic(TOPIC)
+        known = store.deletions[TOPIC]
+        put(store, TOPIC, b"new", 0)
+        core = store._core
+        store._dispatcher.former_lives.note(core.consume_queues.by_key[TOPIC, 0], old[0].physical_offset, 1)
+        store._dispatcher.former_lives.settle()
+        assert store.deletions[TOPIC] == known
 
 
 # --- a queue that begins anew alone ------------------------------------------------------------------------------

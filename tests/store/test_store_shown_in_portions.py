@@ -24,13 +24,13 @@ def core_of(store: MessageStore) -> StoreCore:
 
 
 async def hide(store: MessageStore, count: int = MANY) -> list[tuple[int, int]]:
-    """Store messages in two queues that nobody sees; return queue and offset after each, in the order of the log."""
-    store.set_confirmed(0)
+    """Store messages in two queues and hide them, as a start does; return queue and offset after each, in log order."""
     found = []
     for number in range(count):
         done = put(store, "Orders", b"%d" % number, number % 2)
         found.append((number % 2, done.queue_offset + 1))
     await store.flush()
+    assert store.hide_after(0) == count
     return found
 
 
@@ -45,7 +45,8 @@ async def test_others_have_their_turns_and_nobody_sees_a_later_message_first(
     flush: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with running_store(simulated_world(), small_config(flush_disk_type=flush)) as store:
-        told, written, turns = told_of(store), await hide(store), [0]
+        written, turns = await hide(store), [0]
+        told = told_of(store)
         assert told == []
 
         async def watch() -> None:
@@ -88,7 +89,8 @@ async def test_a_log_that_is_cut_between_two_portions_shows_nothing_of_what_is_g
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with running_store(simulated_world(), small_config()) as store:
-        told, written = told_of(store), await hide(store)
+        written = await hide(store)
+        told = told_of(store)
         ends = [each[0] for each in core_of(store).held]
         middle = 2 * SHOWN_AT_ONCE
         # when a portion has been shown, another master is followed that has less, and then leads again
@@ -126,8 +128,23 @@ async def test_a_store_that_is_stopped_between_two_portions_shows_all_at_its_nex
 
 async def test_a_portion_takes_no_longer_than_a_turn_may(autojump_clock: trio.testing.MockClock) -> None:
     async with running_store(simulated_world(), small_config()) as store:
-        told, _ = told_of(store), await hide(store, 10 * SHOWN_AT_ONCE)
+        await hide(store, 10 * SHOWN_AT_ONCE)
+        told = told_of(store)
         core = core_of(store)
         core.confirmed = store.max_physical_offset
         assert least_seconds(core.show_held, TURN_SECONDS) < TURN_SECONDS
         assert len(told) % SHOWN_AT_ONCE == 0
+
+
+@pytest.mark.parametrize("flush", [SYNC_FLUSH, ASYNC_FLUSH])
+async def test_what_comes_later_is_shown_as_fast_as_it_comes(
+    flush: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with running_store(simulated_world(), small_config(flush_disk_type=flush)) as store:
+        store.set_confirmed(0)
+        for turn in range(20):
+            for number in range(4 * SHOWN_AT_ONCE):
+                put(store, "Orders", b"%d" % number, number % 2)
+            await store.flush()
+            store.set_confirmed(store.max_physical_offset)
+            assert not core_of(store).held, turn
