@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from understudy.format.json_dialect import loads
 from understudy.remoting.client import open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
 from understudy.runtime.world import real_world
 from understudy.testkit.drills.controller import MEMBERS
 from understudy.testkit.drills.led_replicas import JOIN_SECONDS, KINDS, PORTS, REPLICAS
@@ -57,6 +60,14 @@ class MixedDrill(ProcessMigration):
         for elected in range(count):
             await self.hand_over(self.next_master(elected))
 
+    async def all_know_the_topics(self) -> bool:
+        """Whether each replica has all topics of the master."""
+        tables = []
+        for number in range(REPLICAS):
+            answer = await self.ask_replica(number, request(RequestCode.GET_ALL_TOPIC_CONFIG))
+            tables.append(set() if answer is None else set(loads(answer.body)["topicConfigTable"]))
+        return bool(tables[0]) and all(tables[0] <= each for each in tables)
+
     async def stop(self) -> None:
         """Stop all replicas, so that their stores are closed."""
         async with trio.open_nursery() as nursery:
@@ -75,8 +86,10 @@ async def mixed_drill(
             await drill.start()
             async with drill.watched_traffic() as traffic:
                 await drill.in_sync(REPLICAS)
-                # A real broker that leads before it has copied anything lacks the epoch of whatever came before.
+                # A real broker that leads before it has copied anything lacks the epoch of whatever came before, and
+                # topics of which it has not heard count as deleted.
                 await drill._clients_send()
+                await drill.until("the topic at all replicas", drill.all_know_the_topics, 60)
                 yield drill, traffic
         finally:
             drill.processes.kill_all()
