@@ -55,8 +55,8 @@ QUICK = [
         "a master that was dropped only registers again",
     )
 ]
-FAR = ("a master gives way though nobody else of its set lives",)
-"""Their seed is not among those of a fresh hunt; docs/controller.md and the file say so."""
+FAR = ("a master gives way though nobody else of its set lives", "elections go by heartbeats alone")
+"""Their seeds are not among those of a fresh hunt; docs/controller.md and the file say so."""
 LED = [
     each
     for each in LISTED
