@@ -85,15 +85,19 @@ def test_a_slave_that_was_left_out_is_looked_for_where_it_is_shown_now() -> None
     assert memory.left_out == (LeftOut(1, "elsewhere:1"),)
 
 
-def test_what_is_kept_of_those_who_were_left_out_is_bounded() -> None:
+def test_what_the_file_keeps_of_those_who_were_left_out_is_bounded() -> None:
     table = {f"t@{number}": {queue: StampedOffset(0, 1) for queue in range(1_000)} for number in range(70)}
     memory = GroupMemory()
     for number in range(1, 2 * LEFT_OUT_MOST):
         left_out = {each.broker_id: each.address for each in memory.left_out}
         memory = without(memory, {**left_out, number: "s:1"}, {"offset": table})
-        queues = [len(row) for each in memory.left_out for rows in each.before.values() for row in rows.values()]
-        assert sum(queues) <= QUEUES_MOST
+        # nothing is forgotten of it as long as this broker runs
+        assert all(each.before == {"offset": table} for each in memory.left_out)
     assert [each.broker_id for each in memory.left_out] == list(range(LEFT_OUT_MOST, 2 * LEFT_OUT_MOST))
+    kept = read(memory.to_json()).left_out
+    assert [each.broker_id for each in kept] == [each.broker_id for each in memory.left_out]
+    queues = [len(row) for each in kept for rows in each.before.values() for row in rows.values()]
+    assert sum(queues) == QUEUES_MOST
 
 
 def test_an_empty_file_is_no_proof_of_being_alone() -> None:

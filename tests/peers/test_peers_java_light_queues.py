@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,11 @@ def test_a_store_with_light_queues_goes_from_ours_to_java_and_back(
                 310, {**header, "k": "false", "m": "false", "i": format_properties(pairs)}, b"of java"
             )
             assert answer["code"] == 0, answer
-            assert pulled(connection, "%LMQ%java") == ["of java"]
+            # it enters them into queues a moment after it has answered
+            deadline = time.monotonic() + 10
+            while not (entered := pulled(connection, "%LMQ%java")) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert entered == ["of java"]
         finally:
             connection.close()
     # and ours goes on behind it, after the real one was killed
