@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from understudy.broker.config import BrokerOptions
+from understudy.broker.giving_way import why_to_give_way
 from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
 from understudy.broker.role import Role
@@ -213,19 +214,9 @@ class SwitchReplication(Replication):
 
     @property
     def gives_up(self) -> str:
-        """See :attr:`understudy.broker.led.replication.LedReplication.gives_up`.
-
-        A disk that answers slowly is better waited for, as long as the controllers would miss a dead master.
-        """
-        keeper, store = self._keeper, self._log
-        if keeper is None or not keeper.state.replaceable:
-            return ""
-        if store.disk_failed:
-            return "its disk has failed"
+        """See :attr:`understudy.broker.led.replication.LedReplication.gives_up`."""
         patience_s = self._options.broker.controller_heart_beat_timeout_mills / 1000
-        waits = self._switch.sync_flush or keeper.waits_for_disk
-        hangs = waits and store.syncing_seconds() >= patience_s
-        return "its disk does not answer, and sends wait for it" if hangs else ""
+        return why_to_give_way(self._keeper, self._log, patience_s, sync_flush=self._switch.sync_flush)
 
     async def same_role(self, epoch: int) -> None:
         """Go on as before in a newer *epoch*: connections and session stay. Raises ``OSError``."""

@@ -102,8 +102,8 @@ class MessageStore:
         self._queue_repair = QueueRepair(core, self._dispatcher, self._integrity.note)
         self._reader = Reader(core, self._integrity, self._queue_repair, batches)
         self._lookup = Lookup(core, self._dispatcher, agreement, self._integrity)
-        self._showing = showing = Showing(core, self._lookup)
-        self.hide_after, self.hidden = showing.hide_after, showing.hidden
+        self._showing = Showing(core, self._lookup)
+        self.hide_after, self.hidden = self._showing.hide_after, self._showing.hidden
         self._flusher = flusher = Flusher(core)
         self.wait_flushed, self.flush = flusher.wait_flushed, flusher.flush
         self.syncing_seconds = flusher.syncing_seconds
@@ -128,8 +128,7 @@ class MessageStore:
         self.delete_expired_files, self.extensions = self._retention.request, core.extensions
         self.delete_topic, self.clean_unused = deletion.delete, deletion.clean_unused
         self.learn_deletions, self.delete_beside = deletion.learn, deletion.delete_beside
-        self.dropped = deletion.dropped
-        self.get = self._reader.get
+        self.dropped, self.get = deletion.dropped, self._reader.get
         lookup = self._lookup
         self.read, self.record_before = lookup.read, lookup.record_before
         self.min_queue_offset, self.max_queue_offset = lookup.min_queue_offset, lookup.max_queue_offset

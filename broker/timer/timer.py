@@ -78,8 +78,7 @@ class Timer:
         self.delivers = False
         self.look: Callable[[], None] = lambda: None
         self.waiting_of: Counter[str] = Counter()
-        self.delivered = Tally(world.clock)
-        self.entered = Tally(world.clock)
+        self.delivered, self.entered = Tally(world.clock), Tally(world.clock)
         self.asked_seconds = Histogram(ASKED_SECONDS)
         self.master_enqueued = 0
         self.lacks: Callable[[], bool] = lambda: False
@@ -121,8 +120,8 @@ class Timer:
         if delivers and not self.delivers:
             progress = self.progress
             self._rewind()
-            lacks = self.lacks()
-            if todo := progress.begin(self.master_enqueued, self.topic.end, followed=self._followed, lacks=lacks):
+            end, lacks = self.topic.end, self.lacks()
+            if todo := progress.begin(self.master_enqueued, end, followed=self._followed, lacks=lacks):
                 self._again = joined(self._again, todo)
         elif self.delivers and not delivers:
             self.master_enqueued = self.known

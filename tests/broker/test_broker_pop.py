@@ -225,8 +225,7 @@ class TestPop:
 
             monkeypatch.setattr(rig.broker.pops.log, "write", refuse)
             assert [rig.ask(POP, pop_header()).code for _ in range(50)] == [210] * 50
-            lines = [each for each in caplog.messages if each.startswith("check point refused")]
-            assert len(lines) == 3 and "the disk is full" in lines[0]
+            assert len([each for each in caplog.messages if each.startswith("check point refused")]) == 3
 
     async def test_a_waiting_pop_whose_time_is_over(self, autojump_clock: MockClock) -> None:
         async with open_virtual() as rig:

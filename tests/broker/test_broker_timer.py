@@ -31,6 +31,8 @@ from understudy.testkit.waiting import until
 
 LABELS = ("topic", "timer_bound_s")
 UNAVAILABLE = "recall failed, broker service not available"
+ELSEWHERE = ": the handle is not of broker-a; send it to the broker that gave it"
+FORBIDDEN = "recall failed, operation is forbidden: set recallMessageEnable=true at this broker to allow it"
 OUT_OF_TIME = (
     "recall failed, timestamp invalid: only what is due later, and within timerMaxDelaySec, can be recalled; send the "
     "handle as it came, before its message is due"
@@ -113,10 +115,7 @@ async def test_what_is_taken_back_does_not_come(autojump_clock: MockClock) -> No
 @pytest.mark.covers("SC-05")
 async def test_taking_back_is_refused_as_the_real_system_does(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path)) as rig:
-        assert code_and_remark(rig.ask(370)) == (
-            16,
-            "recall failed, operation is forbidden: set recallMessageEnable=true at this broker to allow it",
-        )
+        assert code_and_remark(rig.ask(370)) == (16, FORBIDDEN)
     async with open_rig(str(tmp_path), KEYS) as rig:
         handle = keep(rig, b"k", TIMER_DELAY_SEC="30")["recallHandle"]
         now_ms = rig.broker.world.clock.wall_ms()
@@ -131,14 +130,8 @@ async def test_taking_back_is_refused_as_the_real_system_does(tmp_path: Path) ->
             ("T", "???", (604, "recall handle is invalid")),
             ("T", "", (604, "recall handle is invalid")),
             ("U", handle, (604, "recall failed, topic not match")),
-            (
-                "T",
-                elsewhere,
-                (604, f"{UNAVAILABLE}: the handle is not of broker-a; send it to the broker that gave it"),
-            ),
-            ("T", past, (604, OUT_OF_TIME)),
-            ("T", never, (604, OUT_OF_TIME)),
-            ("T", far, (604, OUT_OF_TIME)),
+            ("T", elsewhere, (604, f"{UNAVAILABLE}{ELSEWHERE}")),
+            *(("T", each, (604, OUT_OF_TIME)) for each in (past, never, far)),
         ]:
             assert code_and_remark(rig.ask(370, {"topic": topic, "recallHandle": text})) == expected
         assert len(rig.stored(TIMER_TOPIC)) == 1

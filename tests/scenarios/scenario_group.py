@@ -277,23 +277,21 @@ class Group(Copies):
         self._everybody_decides()
 
     def _online(self, broker: Broker, state: handshake.State) -> None:
-        left = f" without {', '.join(map(str, state.given_up))}" if state.given_up else ""
-        self.say(broker, f"online{left}")
+        self.say(broker, "online" + (f" without {', '.join(map(str, state.given_up))}" if state.given_up else ""))
         broker.returning, broker.log_open = None, False
-        left_out = {each.broker_id: each.address for each in state.given_up}
-        self._remember(broker, group_memory.without(broker.view.memory, left_out, {}))
+        left = {each.broker_id: each.address for each in state.given_up}
+        self._remember(broker, group_memory.without(broker.view.memory, left, {}))
         self._presence(broker, absence.Online(heard=broker.answered))
 
     def _await_copy(self, broker: Broker, slave: Broker) -> handshake.Event | None:
         self._copy(slave)
-        assert broker.returning is not None
         began = self.now if broker.awaits_since is None else broker.awaits_since
         connected = [each.address for each in self.brokers if each.runs and each.connected == broker.address]
-        target = Member(slave.broker_id, slave.address)
-        missing = not_copying((*broker.returning.copying, target), connected, broker.returning.known)
-        copies, in_time = target not in missing, self.now - began < COPY_SECONDS
-        broker.awaits_since = began if in_time and not copies else None
-        if not copies and in_time:
+        target, returning = Member(slave.broker_id, slave.address), broker.returning
+        assert returning is not None
+        copies = target not in not_copying((*returning.copying, target), connected, returning.known)
+        broker.awaits_since = began if self.now - began < COPY_SECONDS and not copies else None
+        if broker.awaits_since is not None:
             return None
         return handshake.Done() if copies else handshake.Failed(f"{slave.name} does not copy")
 
@@ -347,8 +345,7 @@ class Group(Copies):
                 self._take_over(broker, other)
 
     def _remember(self, broker: Broker, memory: GroupMemory) -> None:
-        broker.view = attrs.evolve(broker.view, memory=memory)
-        broker.memory = memory
+        broker.view, broker.memory = attrs.evolve(broker.view, memory=memory), memory
 
     # --- what runs -------------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ def test_a_row_may_cost_no_more_than_so_many_times_what_nothing_costs(
 
 
 def test_the_members_of_very_many_clients_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench.load import broker_loads
+    from bench.load import member_loads
     from bench.load.servers import broker
     from bench.load.wire import Peer
 
@@ -82,12 +82,12 @@ def test_the_members_of_very_many_clients_are_asked_for(tmp_path: Path, monkeypa
         counts.append((code, count := members_of(peer, code, group)))
         return count
 
-    members_of = broker_loads._members_of
-    monkeypatch.setattr(broker_loads, "_members_of", noted)
-    monkeypatch.setattr(broker_loads, "CLIENTS", 20)
-    monkeypatch.setattr(broker_loads, "SECONDS", 0.1)
+    members_of = member_loads._members_of
+    monkeypatch.setattr(member_loads, "_members_of", noted)
+    monkeypatch.setattr(member_loads, "CLIENTS", 20)
+    monkeypatch.setattr(member_loads, "SECONDS", 0.1)
     with broker(tmp_path) as server:
-        broker_loads.members_asked(server)
+        member_loads.members_asked(server)
     assert {(203, 20), (38, 20)} == set(counts)
 
 
