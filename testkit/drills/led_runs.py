@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -19,7 +21,7 @@ from understudy.testkit.drills.led_replicas import KINDS, PORTS, REPLICAS
 from understudy.testkit.drills.process_traffic import TOPIC
 from understudy.testkit.drills.repeat_windows import PUT_BY, PUT_BY_OURS, PUT_BY_REAL, UNKNOWN, repeats, told
 from understudy.testkit.drills.second_copies import second_copies
-from understudy.testkit.drills.traffic_clients import CLIENTS
+from understudy.testkit.drills.traffic_clients import CLIENTS, Clients
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -47,6 +49,31 @@ class Wish:
     slow: bool = False
 
 
+@asynccontextmanager
+async def led_drill(
+    folder: Path,
+    kinds: Sequence[str],
+    clients: Clients = CLIENTS["ours"],
+    launcher: Path | None = None,
+    *,
+    real_controllers: bool = False,
+) -> AsyncIterator[LedDrill]:
+    """Yield a drill on free ports of this machine, nothing of which runs yet; its processes end with the block.
+
+    Args:
+        folder, kinds, clients, launcher, real_controllers: as of :class:`LedDrill`.
+    """
+    world = real_world()
+    with PortBlocks(20) as blocks:
+        async with open_client(world) as client:
+            ports = blocks.middles(PORTS)
+            drill = LedDrill(folder, ports, client, launcher, world, kinds, real_controllers, clients)
+            try:
+                yield drill
+            finally:
+                drill.processes.kill_all()
+
+
 async def play(folder: Path, launcher: Path | None, real_controllers: bool, wish: Wish) -> bool:
     """Play the drill and print the verdict; return whether nothing was violated by us.
 
@@ -56,20 +83,15 @@ async def play(folder: Path, launcher: Path | None, real_controllers: bool, wish
         real_controllers: whether the controllers are real ones.
         wish: what is to be played.
     """
-    world, agree = real_world(), True
-    with PortBlocks(20) as blocks:
-        async with open_client(world) as client, trio.open_nursery():  # what goes wrong comes as a group
-            ports, kinds = blocks.middles(PORTS), KINDS[wish.brokers]
-            drill = LedDrill(folder, ports, client, launcher, world, kinds, real_controllers, CLIENTS[wish.clients])
-            if wish.slow:
-                drill.timeout_ms *= 5
-                drill.more_controller_keys |= _SLOW
-            try:
-                verdict = await (drill.play_elections(wish.elections) if wish.elections else drill.play_led())
-                if wish.verify:
-                    agree = await stores_agree(drill)
-            finally:
-                drill.processes.kill_all()
+    agree, kinds, clients = True, KINDS[wish.brokers], CLIENTS[wish.clients]
+    async with led_drill(folder, kinds, clients, launcher, real_controllers=real_controllers) as drill:
+        if wish.slow:
+            drill.timeout_ms *= 5
+            drill.more_controller_keys |= _SLOW
+        async with trio.open_nursery():  # what goes wrong comes as a group
+            verdict = await (drill.play_elections(wish.elections) if wish.elections else drill.play_led())
+            if wish.verify:
+                agree = await stores_agree(drill)
     right = tell(drill, verdict)
     tell_repeats(drill)
     return right and agree

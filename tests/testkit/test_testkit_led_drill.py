@@ -19,6 +19,7 @@ from understudy.testkit.drills.controller_processes import ids_of
 from understudy.testkit.drills.led import LedDrill
 from understudy.testkit.drills.led_outage import Fault, play_outage
 from understudy.testkit.drills.led_replicas import KINDS, PORTS, LedReplicas
+from understudy.testkit.drills.led_runs import led_drill
 from understudy.testkit.drills.process_traffic import OurTraffic, Traffic
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
@@ -29,14 +30,8 @@ from understudy.testkit.port_blocks import PortBlocks
 async def test_a_killed_master_is_replaced_under_traffic_and_comes_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world = real_world()
-    with PortBlocks(20) as blocks:
-        async with open_client(world) as client:
-            drill = LedDrill(tmp_path, blocks.middles(PORTS), client, None, world, KINDS["ours"])
-            try:
-                verdict = await drill.play_led(short=True)
-            finally:
-                drill.processes.kill_all()
+    async with led_drill(tmp_path, KINDS["ours"]) as drill:
+        verdict = await drill.play_led(short=True)
     assert verdict.ok, verdict.violations
     assert verdict.sent > 50
     told = capsys.readouterr().out
