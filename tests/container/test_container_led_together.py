@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from understudy.format.json_dialect import loads
 from understudy.mqclient.admin.cluster import cluster_info, remove_broker
 from understudy.mqclient.api import Message, SendStatus, open_producer, real_world
 from understudy.mqclient.errors import ClientError
@@ -21,6 +23,7 @@ from understudy.mqclient.producer import Producer
 from understudy.mqclient.session import Session, open_session
 from understudy.programs import up
 from understudy.programs.up_places import LED_GROUP, REPLICAS, Places
+from understudy.remoting.codes import RequestCode
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.waiting import eventually
 
@@ -49,18 +52,27 @@ async def addresses(session: Session) -> dict[int, str]:
     return groups[LED_GROUP].addresses if LED_GROUP in groups else {}
 
 
-async def check_failover(name_server: str, container: str, ports: dict[int, str]) -> None:
+async def in_sync(session: Session, controller: str) -> int:
+    """Return how many replicas the controller has in the set: without another one in it nobody may lead."""
+    answer = await session.call(
+        controller, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=json.dumps([LED_GROUP]).encode()
+    )
+    return len(loads(answer.body)["replicasInfoTable"][LED_GROUP]["inSyncReplicas"])
+
+
+async def check_failover(name_server: str, container: str, controller: str, ports: dict[int, str]) -> None:
     """Send, remove the master from its container, and send again.
 
     Args:
         name_server: of the group.
         container: of its replicas.
+        controller: which leads it.
         ports: from the port of each to the id that its container has of it.
     """
     world = real_world()
     async with open_session(world, name_server) as session, open_producer(world, name_server, "writers") as producer:
         # given three replicas
-        await eventually(partial(_all_are_there, session), START_SECONDS)
+        await eventually(partial(_all_are_there, session, controller), START_SECONDS)
         await send(producer, b"first")
         first = (await addresses(session))[0]
         # when the master is shut down
@@ -72,9 +84,9 @@ async def check_failover(name_server: str, container: str, ports: dict[int, str]
         assert ports.keys() >= {int(second.rpartition(":")[2])}
 
 
-async def _all_are_there(session: Session) -> bool:
+async def _all_are_there(session: Session, controller: str) -> bool:
     found = await addresses(session)
-    return len(found) == 3 and 0 in found
+    return len(found) == 3 and 0 in found and await in_sync(session, controller) == 3
 
 
 def written(folder: Path, blocks: PortBlocks) -> dict[int, int]:
@@ -123,6 +135,7 @@ async def test_two_commands_are_a_led_group_of_three(tmp_path: Path) -> None:
         await check_failover(
             f"127.0.0.1:{ports[9876]}",
             f"127.0.0.1:{ports[10811]}",
+            f"127.0.0.1:{ports[9878]}",
             dict(zip((ports[10911], ports[10931], ports[10951]), ("0", "1", "2"), strict=True)),
         )
     assert "Traceback" not in (tmp_path / "mqbrokercontainer.log").read_text()
@@ -145,4 +158,5 @@ async def test_one_command_is_a_led_group_of_three_that_finds_its_data_again(tmp
         ids = {places.port_of(name): name.rpartition("-")[2] for name in REPLICAS}
         for _ in range(2):
             async with running(places):
-                await check_failover(places.name_server, f"127.0.0.1:{places.container_port}", ids)
+                container = f"127.0.0.1:{places.container_port}"
+                await check_failover(places.name_server, container, places.controller, ids)
