@@ -28,7 +28,7 @@ from understudy.broker.delay_rules import DelayRules
 from understudy.broker.filter_bits import keep_bits
 from understudy.broker.first_read_questions import FirstReadQuestions
 from understudy.broker.first_reads import FirstReads
-from understudy.broker.forgotten_topics import forget_topics
+from understudy.broker.forgotten_topics import forget_topics, young_topics
 from understudy.broker.groups import GroupTable
 from understudy.broker.handlers import register_handlers
 from understudy.broker.history_keeper import HistoryKeeper
@@ -206,6 +206,7 @@ class Broker:
         self.tables = tables_of(self)
         self.topics.on_change.append(self._topics_changed)
         self.queue_mappings.on_change.append(self._mappings_changed)
+        self.tables.topics.young = partial(young_topics, self)
         self.tables.topics.on_gone.append(partial(forget_topics, self))
         self.tables.topics.on_deletions.append(store.learn_deletions)
         store.dropped.append(self.wake_topics)

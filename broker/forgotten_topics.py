@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Set
 from typing import TYPE_CHECKING
 
+from understudy.broker.lost_topics import young
 from understudy.runtime.pace import run_steps
 
 if TYPE_CHECKING:
@@ -51,3 +52,16 @@ def _forget(broker: Broker, topics: Set[str]) -> Generator[None, None, None]:
     yield
     broker.stats.topics_deleted(topics)
     yield
+
+
+def young_topics(broker: Broker, topics: Set[str]) -> Generator[None, None, Set[str]]:
+    """Return which of *topics* may be so new that another replica has not heard of them, in short steps."""
+    if not topics:
+        return topics
+    store = broker.store
+
+    def span_ms(topic: str, queue_id: int) -> tuple[int, int]:
+        first, end = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+        return store.store_time_of(topic, queue_id, first), store.store_time_of(topic, queue_id, end - 1)
+
+    return (yield from young(store.queues(), topics, span_ms))

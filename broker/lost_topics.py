@@ -7,10 +7,13 @@ was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 
 from understudy.broker.topics import BATCH_QUEUES, QUEUE_TYPE, TopicConfig
 from understudy.format import names
+
+YOUNG_MS = 60_000
+_STEP = 50
 
 
 def without_row(queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfig]) -> dict[str, int]:
@@ -77,3 +80,28 @@ def lost_rows(
         if min((each for each in times if each >= 0), default=-1) > saved_ms:
             found.append(row_of_queues(topic, count, batch_topics))
     return found
+
+
+def young(
+    queues: Iterable[tuple[str, int]], topics: Container[str], span_ms: Callable[[str, int], tuple[int, int]]
+) -> Generator[None, None, set[str]]:
+    """Return which of *topics* may be so new that a replica which leads since has not heard of them; in short steps.
+
+    A slave of the reference copies the table of topics every ten seconds, so whoever is elected has all that is older.
+    How long the messages came can still be told later, and by each replica.
+
+    Args:
+        queues: topic and queue id of each queue in the log.
+        topics: which are asked for.
+        span_ms: from topic and queue id to the wall times at which the first and the last message of the queue were
+            stored, below 0 for an empty queue.
+    """
+    spans: dict[str, tuple[int, int]] = {}
+    for number, (topic, queue_id) in enumerate(each for each in list(queues) if each[0] in topics):
+        first, last = span_ms(topic, queue_id)
+        if min(first, last) >= 0:
+            earliest, latest = spans.get(topic, (first, last))
+            spans[topic] = min(earliest, first), max(latest, last)
+        if number % _STEP == 0:
+            yield
+    return {topic for topic, (first, last) in spans.items() if last - first < YOUNG_MS}

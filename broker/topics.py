@@ -7,7 +7,7 @@ Source: TopicConfigManager.java, TopicConfig.java, TopicConfigSerializeWrapper.j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Set
 from typing import Any
 
 import attrs
@@ -314,14 +314,20 @@ class TopicTable:
         return run_steps(self.take_in_steps(rows, version, delete=delete, overwrite=overwrite))
 
     def take_in_steps(
-        self, rows: Iterable[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool
+        self,
+        rows: Iterable[TopicConfig],
+        version: DataVersion | None,
+        *,
+        delete: bool,
+        overwrite: bool,
+        spared: Set[str] = frozenset(),
     ) -> Generator[None, None, list[str]]:
         """Take over another replica's rows, all in the last step: nobody sees a part of them.
 
         Args:
             rows: its whole table; those that say what ours say are ours (:meth:`own`).
             version: becomes the version here; ``None`` keeps the own one.
-            delete: rows it does not have go, except those of the system.
+            delete: rows it does not have go, except those of the system and of *spared* topics.
             overwrite: its rows win over those of the same name here.
 
         Returns:
@@ -330,7 +336,7 @@ class TopicTable:
         theirs = {row.name: row for row in rows}
         yield
         before = self._changes
-        stay = self.system_names if delete else None
+        stay = self.system_names | spared if delete else None
         changed, gone = yield from compared(self.rows, theirs, overwrite, stay)
         if before != self._changes:  # somebody has changed some of them meanwhile
             changed, gone = run_steps(compared(self.rows, theirs, overwrite, stay))

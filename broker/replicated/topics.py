@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Set
 from typing import Any
 
 from understudy.broker.queue_mappings import QueueMappings
@@ -12,9 +12,18 @@ from understudy.broker.replicated.table import Copying, FilePlan, KeptTable, Sou
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode
+from understudy.runtime.log import get_logger
 from understudy.store.deletions import Deletion
 
+log = get_logger("broker.slave_sync")
+
+_NAMED = 10
 _PAGES = PageNames("topicSeq", "maxTopicNum", "totalTopicNum", "topicConfigTable")
+
+
+def _none(topics: Set[str]) -> Generator[None, None, Set[str]]:
+    yield from ()
+    return frozenset()
 
 
 class ReplicatedMappings(KeptTable):
@@ -70,6 +79,8 @@ class ReplicatedTopics(KeptTable):
         on_gone: makes the steps that forget the topics that were deleted at the source, by where in its log if it says
             so.
         on_deletions: called with all that a master of ours says of deleted topics, once its log continues ours.
+        young: makes the steps that find out which of some topics may be so new that a master which was elected since
+            has never heard of them.
     """
 
     name = "topics"
@@ -81,6 +92,7 @@ class ReplicatedTopics(KeptTable):
         self.mappings = mappings
         self.on_gone: list[Callable[[Mapping[str, Deletion | None]], Generator[None, None, None]]] = []
         self.on_deletions: list[Callable[[Mapping[str, Deletion]], None]] = []
+        self.young: Callable[[Set[str]], Generator[None, None, Set[str]]] = _none
 
     def snapshot(self) -> dict[str, Any]:
         """See :class:`KeptTable`."""
@@ -108,6 +120,8 @@ class _Topics(PagedCopying):
         super().__init__(_PAGES)
         self._topics = topics
         self._source = source
+        #: Topics that this source lacked at the first look and ever since: who never had a topic has not deleted it.
+        self._unheard: Set[str] | None = None
 
     def row(self, name: str, value: Mapping[str, Any]) -> TopicConfig:
         return self._topics.table.own(TopicConfig.from_json(value, name))
@@ -119,11 +133,29 @@ class _Topics(PagedCopying):
         if not plan.adopt and source.leads:
             tell_older("topics", source, table.version, version)
         deletions = read_deletions(body) if source.leads and source.continues() else {}
+        yield from self._note_unheard(rows, deletions)
         delete = plan.delete and source.continues()
         adopted = version if plan.adopt else None
-        gone = yield from table.take_in_steps(rows.values(), adopted, delete=delete, overwrite=plan.overwrite)
+        gone = yield from table.take_in_steps(
+            rows.values(), adopted, delete=delete, overwrite=plan.overwrite, spared=self._unheard or frozenset()
+        )
         for forget in self._topics.on_gone:
             yield from forget({topic: deletions.get(topic) for topic in gone})
         for learn in self._topics.on_deletions:
             learn(deletions)
         return delete == plan.delete
+
+    def _note_unheard(self, rows: Rows, deletions: Mapping[str, Deletion]) -> Generator[None, None, None]:
+        if self._unheard is not None:
+            self._unheard = {topic for topic in self._unheard if topic not in rows and topic not in deletions}
+            return
+        table = self._topics.table
+        missing = {topic for topic in table.rows if topic not in rows and topic not in deletions}
+        self._unheard = yield from self._topics.young(missing - table.system_names)
+        if self._unheard:
+            log.warning(
+                "another replica knows nothing of topics that were new when it came to serve; they stay here",
+                source=self._source.address,
+                topics=",".join(sorted(self._unheard)[:_NAMED]),
+                count=len(self._unheard),
+            )

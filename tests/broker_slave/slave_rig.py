@@ -136,7 +136,9 @@ def change_topics_answer(master: Broker, change: Callable[[dict[str, Any]], dict
 
     async def changed(connection: Connection, command: Command) -> Command:
         answer = await handlers.get_all(connection, command)
-        answer.body = dumps(change(loads(answer.body)))
+        content = change(loads(answer.body))
+        answer.body = dumps(content)
+        answer.ext = {**(answer.ext or {}), "totalTopicNum": str(len(content["topicConfigTable"]))}
         return answer
 
     master.server.register_async(RequestCode.GET_ALL_TOPIC_CONFIG, changed)

@@ -87,7 +87,7 @@ async def mixed_drill(
             async with drill.watched_traffic() as traffic:
                 await drill.in_sync(REPLICAS)
                 # A real broker that leads before it has copied anything lacks the epoch of whatever came before, and
-                # topics of which it has not heard count as deleted.
+                # clients would wait for a topic that it does not have.
                 await drill._clients_send()
                 await drill.until("the topic at all replicas", drill.all_know_the_topics, 60)
                 yield drill, traffic
