@@ -152,7 +152,7 @@ class Roles:
         broker = self._broker
         for row in (found := rows_of_log(broker.store.queues(), broker.topics.rows, LoggedBatches(broker.store))):
             log.warning("topic was not copied from the master in time, made anew", row=row.describe())
-        broker.topics.take(found, None, delete=False, overwrite=False)
+        broker.topics.take(found)
 
     async def _turn(self, change: _Change) -> None:
         """Give the broker, of which no session runs, the role that was asked for, and make its session."""

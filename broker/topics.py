@@ -302,16 +302,9 @@ class TopicTable:
         )
         self.update(changed)
 
-    def take(
-        self, rows: Iterable[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool
-    ) -> list[str]:
-        """Do as :meth:`take_in_steps` does, in one turn.
-
-        Args:
-            rows, version: of another replica.
-            delete, overwrite: whether its table deletes our rows, and wins over them.
-        """
-        return run_steps(self.take_in_steps(rows, version, delete=delete, overwrite=overwrite))
+    def take(self, rows: Iterable[TopicConfig], *, overwrite: bool = False) -> None:
+        """Do as :meth:`take_in_steps` does, in one turn, with rows of the log or of a part of a table."""
+        run_steps(self.take_in_steps(rows, None, delete=False, overwrite=overwrite))
 
     def take_in_steps(
         self,

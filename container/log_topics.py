@@ -69,7 +69,7 @@ class LogTopics:
         while missing := self.missing():
             answers = [await self._row(topic, queues) for topic, queues in missing.items()]
             found = [row for row in answers if row is not None]
-            broker.topics.take(found, None, delete=False, overwrite=False)
+            broker.topics.take(found)
             for row in found:
                 log.warning("topic was not copied from the master in time, made anew", row=row.describe())
             if len(found) < len(missing):

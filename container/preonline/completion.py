@@ -201,7 +201,7 @@ async def _settle(broker: Broker, theirs: LogHistory) -> None:
             return
         await store.note_stand_in()  # what its giver lacks, too, another one may have
         rows = rows_of_log(store.queues(), broker.topics.rows, LoggedBatches(store))
-        broker.topics.take(rows, None, delete=False, overwrite=False)
+        broker.topics.take(rows)
         await broker.history.continued_by(theirs)
         await broker.pops.recover()
 

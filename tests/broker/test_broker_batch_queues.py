@@ -195,7 +195,7 @@ async def test_a_row_from_elsewhere_or_of_the_file_decides(stored_before: bool, 
         if stored_before:
             assert rig.send(TOPIC, b"before").code == 0
         # when the row comes from another replica
-        rig.broker.topics.take([row], None, delete=False, overwrite=True)
+        rig.broker.topics.take([row], overwrite=True)
         assert send_batch(rig, [b"a", b"b"], properties(UNIQ_KEY="U1")).code == 0
         await rig.broker.persistence.save("topics")
     # and when it is in the file at the start

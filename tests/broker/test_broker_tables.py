@@ -350,7 +350,7 @@ def test_rows_of_another_replica_that_say_the_same_are_ours_before_they_are_take
     theirs = [table.own(Row(name, 5 if name == "T7" else 4, 4)) for name in names] + [table.own(Row("New", 1, 1))]
     before = Row.compared
     assert before == 100
-    assert table.take(theirs, None, delete=True, overwrite=True) == []
+    assert run_steps(table.take_in_steps(theirs, None, delete=True, overwrite=True)) == []
     assert Row.compared == before
     assert [[row.name for row in rows] for rows in told] == [["T7", "New"]]
     assert (table.rows["T7"].read_queue_nums, len(table.rows)) == (5, 101)
@@ -362,7 +362,7 @@ def test_twenty_thousand_changed_rows_of_another_replica_are_taken_in_one_short_
 
     def take() -> None:
         rows.reverse()
-        assert table.take(rows[0], None, delete=True, overwrite=True) == []
+        assert run_steps(table.take_in_steps(rows[0], None, delete=True, overwrite=True)) == []
 
     take()
     assert least_seconds(take, 0.02) < 0.02

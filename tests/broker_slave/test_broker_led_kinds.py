@@ -29,7 +29,7 @@ def test_queues_of_the_other_kind_are_made_anew_before_the_slave_leads(
             slave = group.brokers[2]
             # given a slave that learns of the attribute after messages
             row = attrs.evolve(slave.topics.rows["orders"], attributes={"queue.type": "BatchCQ"})
-            slave.topics.take([row], None, delete=False, overwrite=True)
+            slave.topics.take([row], overwrite=True)
             assert ([*slave.store.batch_topics], slave.store.changing_kinds) == ([], {"orders": True})
             assert group.bodies(slave) == [b"first"]
             if not leads_meanwhile:
