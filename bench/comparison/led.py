@@ -8,9 +8,9 @@ from functools import partial
 
 import trio
 
-from bench.comparison.load import Step, Watch, load, replicated_step
+from bench.comparison.load import Watch, load, replicated_step, steady_arguments, steady_load
 from bench.comparison.processes import Cluster, cpu_seconds, process_tree
-from bench.comparison.rounds import LOAD_START_S, SETTLE_S, Settings, Spent, attached, fill, log
+from bench.comparison.rounds import SETTLE_S, Settings, attached, fill, log
 from bench.comparison.targets import Figures
 from understudy.format.json_dialect import loads
 from understudy.remoting.client import open_client
@@ -21,13 +21,17 @@ from understudy.runtime.world import real_world
 
 REPLICAS = 3
 JOIN_LIMIT_S = 120
+STEADY_RATE = 2_000
+"""Messages a second that either side takes easily from this machine's client."""
 _LOOK_S = 0.05
 
 
 def measure_led(side: Cluster, settings: Settings) -> dict[str, Figures]:
-    """Returns figures of a led group: `led_all_ack` (all replicas have what is sent), `led_replicate` (a backlog)."""
+    """Returns figures of a led group: `led_all_ack` (all have what is sent), `led_steady`, `led_replicate`."""
     figures = {"led_all_ack": measure_all_ack(side, settings)}
     log(f"{side.name}: sends that three led replicas have: {figures['led_all_ack']}")
+    figures["led_steady"] = measure_steady(side, settings)
+    log(f"{side.name}: what two replicas cost a led master: {figures['led_steady']}")
     if settings.replicate_mb:
         figures["led_replicate"] = measure_backlog(side, settings.replicate_mb)
         log(f"{side.name}: a backlog to an empty led replica: {figures['led_replicate']}")
@@ -35,28 +39,12 @@ def measure_led(side: Cluster, settings: Settings) -> dict[str, Figures]:
 
 
 def measure_all_ack(side: Cluster, settings: Settings) -> Figures:
-    """Returns how fast sends are that a whole sync-state set of three must have, and what the slaves cost the master.
-
-    The master is measured alone first: the difference of its processor time per message is what two slaves cost it.
-    Only time after the warm-up counts, as in `measure_sync_master`.
-    """
+    """Returns how fast sends are that a whole sync-state set of three must have."""
     step = replicated_step(settings.seconds, settings.warmup, settings.size)
-    costs: list[float] = []
     try:
-        for replicas in (1, REPLICAS):
-            shutil.rmtree(side.folder, ignore_errors=True)
-            side.start_led()
-            for number in range(1, replicas):
-                side.start_led_replica(number)
-            await_in_sync(side, replicas)
-            result, cost = _sent(side, step, settings)
-            if cost is None:
-                return result
-            costs.append(cost)
-            side.end()
-        result["master_cpu_s_per_100k"] = round(costs[1], 3)
-        result["slave_cpu_s_per_100k"] = round(costs[1] - costs[0], 3)
-        return result
+        _start_all(side)
+        result = load(*step.arguments, "--namesrv", side.namesrv)
+        return result if result.get("msgs_s") else {"failed": result.get("failed", "nothing was acknowledged")}
     except (LookupError, RuntimeError) as reason:
         return {"failed": str(reason)}
     finally:
@@ -64,19 +52,65 @@ def measure_all_ack(side: Cluster, settings: Settings) -> Figures:
         shutil.rmtree(side.folder, ignore_errors=True)
 
 
-def _sent(side: Cluster, step: Step, settings: Settings) -> tuple[Figures, float | None]:
-    """Returns the result of a step, and the master's processor seconds for 100,000 messages, None when it failed."""
+def measure_steady(side: Cluster, settings: Settings) -> Figures:
+    """Returns what it costs a master to have two slaves in its set, :data:`STEADY_RATE` messages a second.
+
+    A master without controllers and slaves takes as many first; the difference of processor time is the cost. At full
+    speed there is no such figure: who waits for slaves takes fewer messages, in portions of another size. Nor is a led
+    master without slaves the one to compare with: ours has everything on its disk then, before it acknowledges.
+    """
+    per_100k = []
+    try:
+        for start in (_start_plain, _start_all):
+            start(side)
+            arguments = steady_arguments(STEADY_RATE, 3 * settings.warmup, settings.size)
+            with steady_load("--namesrv", side.namesrv, *arguments) as sending:
+                spent = _cpu_per_second(side.children[1].pid, settings.seconds)  # after the name server
+                sent = sending.result()
+            side.end()
+            if (rate := sent.get("msgs_s", 0)) < STEADY_RATE * 0.8:
+                return {"failed": sent.get("failed", f"{rate} messages a second were taken, not {STEADY_RATE}")}
+            per_100k.append(spent / rate * 1e5)
+    except (LookupError, RuntimeError) as reason:
+        return {"failed": str(reason)}
+    finally:
+        side.end()
+        shutil.rmtree(side.folder, ignore_errors=True)
+    plain, led = per_100k
+    return {"plain_cpu_s_per_100k": round(plain, 3), "slave_cpu_s_per_100k": round(led - plain, 3)}
+
+
+def _start_plain(side: Cluster) -> None:
+    shutil.rmtree(side.folder, ignore_errors=True)
+    side.start()
+    _practise(side)
+
+
+def _start_all(side: Cluster) -> None:
+    """Starts a led group of three, replica after replica, and has its master practised a little."""
+    shutil.rmtree(side.folder, ignore_errors=True)
+    side.start_led()
+    await_in_sync(side, 1)
+    for number in range(1, REPLICAS):
+        side.start_led_replica(number)
+    await_in_sync(side, REPLICAS)
+    _practise(side)
+    time.sleep(SETTLE_S)
+
+
+def _practise(side: Cluster) -> None:
     ready = load("first", "--namesrv", side.namesrv, "--topic", "BaseFirst", "--timeout", 120)
     if "failed" in ready:
-        return ready, None
-    time.sleep(SETTLE_S)
-    master = side.children[1]  # after the name server
-    spent = Spent(lambda: sum(map(cpu_seconds, process_tree(master.pid))))
-    with spent.between(settings.warmup + LOAD_START_S, settings.seconds - 2 * LOAD_START_S):
-        result = load(*step.arguments, "--namesrv", side.namesrv)
-    if not result.get("msgs_s"):
-        return {"failed": result.get("failed", "nothing was acknowledged")}, None
-    return result, spent.per_second / result["msgs_s"] * 1e5
+        raise RuntimeError(ready["failed"])
+
+
+def _cpu_per_second(pid: int, seconds: float) -> float:
+    def spent() -> float:
+        return sum(map(cpu_seconds, process_tree(pid)))
+
+    before, begin = spent(), time.monotonic()
+    time.sleep(seconds)
+    return (spent() - before) / (time.monotonic() - begin)
 
 
 def measure_backlog(side: Cluster, megabytes: int) -> Figures:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,51 @@ class Watch:
         out, _ = self._child.communicate(timeout=RESULT_LIMIT_S)
         answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
         return answer
+
+
+class SteadyLoad:
+    """A load client that sends until it is told to end.
+
+    Args:
+        arguments: after `send`.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        command = [TOOL, "load", "send", *map(str, arguments), "--until-closed"]
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def await_warm(self) -> None:
+        """Waits until its warm-up is over. Raises RuntimeError when it ends before."""
+        assert self._child.stdout is not None
+        if not any("measuring" in line for line in self._child.stdout):
+            raise RuntimeError("the load client did not start")
+
+    def result(self) -> dict[str, Any]:
+        """Ends it; returns its JSON line, or {"failed": reason}."""
+        out, _ = self._child.communicate("", timeout=RESULT_LIMIT_S)
+        try:
+            answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+        except (IndexError, ValueError):
+            return {"failed": "the load client ended without a result"}
+        return answer
+
+    def kill(self) -> None:
+        """Ends it at once, if it runs."""
+        self._child.kill()
+        self._child.wait()
+
+
+@contextmanager
+def steady_load(*arguments: object) -> Iterator[SteadyLoad]:
+    """Sends while the block runs, and until :meth:`SteadyLoad.result`; its warm-up is over when the block begins."""
+    sending = SteadyLoad(*arguments)
+    try:
+        sending.await_warm()
+        yield sending
+    finally:
+        sending.kill()
 
 
 @dataclass(frozen=True)
@@ -114,6 +160,12 @@ def replicated_step(seconds: int, warmup: int, size: int, threads: int = 64) -> 
     """Returns the step for a master alone, and for one that waits for its slave's copy of every message."""
     timing = ("--seconds", seconds, "--warmup", warmup)
     return _step("sync_master", "send", "--topic", "BaseCopies", "--threads", threads, *timing, "--size", size)
+
+
+def steady_arguments(rate: int, warmup: int, size: int) -> tuple[object, ...]:
+    """Returns what lets `send` send so many messages a second, until it is told to end."""
+    timing = ("--rate", rate, "--warmup", warmup, "--seconds", RESULT_LIMIT_S)
+    return ("--topic", "BaseSteady", "--threads", 16, *timing, "--size", size)
 
 
 def sync_flush_step(seconds: int, warmup: int, size: int, threads: int = 64) -> Step:

@@ -164,10 +164,11 @@ def test_a_step_from_which_the_host_took_the_processors_is_measured_again(
     assert (kept, tries) == (played(machine, key, limit_percent), len(stolen) - len(machine.left))
 
 
-def test_a_led_group_is_measured_alone_and_with_its_slaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # given a side whose master spends 2 s of processor time for a second of sends, 3 s with slaves
+def test_a_led_group_is_measured_with_its_slaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # given a side whose master spends 0.2 s of processor time in a second of steady sends, 0.32 with slaves
     begun: list[int] = []
     asked: list[int] = []
+    spent = [0.2, 0.32]
 
     class Side:
         name, namesrv, folder = "ours", "", tmp_path / "side"
@@ -175,6 +176,10 @@ def test_a_led_group_is_measured_alone_and_with_its_slaves(monkeypatch: pytest.M
 
         def __init__(self) -> None:
             self.children: list[Any] = []
+
+        def start(self) -> None:
+            self.start_led()
+            begun.append(-1)
 
         def start_led(self) -> None:
             self.children = [SimpleNamespace(pid=0), SimpleNamespace(pid=1)]
@@ -187,12 +192,9 @@ def test_a_led_group_is_measured_alone_and_with_its_slaves(monkeypatch: pytest.M
         def end(self) -> None:
             self.children = []
 
-    class Busy:
-        def __init__(self, clock: object) -> None:
-            self.per_second = 1.0 + begun.count(0)
-
-        def between(self, after_s: float, for_s: float) -> Any:
-            return contextlib.nullcontext()
+    class Sending:
+        def result(self) -> dict[str, Any]:
+            return {"msgs_s": led.STEADY_RATE}
 
     class Watching:
         def __init__(self, *arguments: object) -> None:
@@ -202,7 +204,8 @@ def test_a_led_group_is_measured_alone_and_with_its_slaves(monkeypatch: pytest.M
             return {"done_epoch_ms": time.time() * 1000 + 2_000, "bytes": 100_000_000, "mb_s": 70.0}
 
     monkeypatch.setattr(led, "SETTLE_S", 0)
-    monkeypatch.setattr(led, "Spent", Busy)
+    monkeypatch.setattr(led, "_cpu_per_second", lambda pid, seconds: pid * spent.pop(0))
+    monkeypatch.setattr(led, "steady_load", lambda *arguments: contextlib.nullcontext(Sending()))
     monkeypatch.setattr(led, "Watch", Watching)
     monkeypatch.setattr(led, "load", lambda *arguments: {"msgs_s": 1000})
     monkeypatch.setattr(led, "fill", lambda side, megabytes: None)
@@ -211,13 +214,11 @@ def test_a_led_group_is_measured_alone_and_with_its_slaves(monkeypatch: pytest.M
     # when it is measured
     side: Any = Side()
     figures = led.measure_led(side, settings)
-    # then the first broker is measured alone, then with two more, then a backlog goes to an empty one
-    assert [0, 0, 1, 2, 0, 1] == begun
-    assert [1, 3, 1] == asked
-    assert (300.0, 100.0) == (
-        figures["led_all_ack"]["master_cpu_s_per_100k"],
-        figures["led_all_ack"]["slave_cpu_s_per_100k"],
-    )
+    # then all three take sends, a plain master is measured and a led one with two slaves, and a backlog goes to another
+    assert [0, 1, 2, 0, -1, 0, 1, 2, 0, 1] == begun
+    assert [1, 3, 1, 3, 1] == asked
+    assert {"msgs_s": 1000} == figures["led_all_ack"]
+    assert figures["led_steady"] == {"plain_cpu_s_per_100k": 10.0, "slave_cpu_s_per_100k": 6.0}
     assert 45 < figures["led_replicate"]["attach_mb_s"] <= 50
     rows = {row.target.label: row for row in targets.compared(figures, figures)}
     assert 4 == sum(row.ratio == 1 and "led" in label for label, row in rows.items())
