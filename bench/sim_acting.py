@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from understudy.testkit.drills.acting_applications import Wanted
 from understudy.testkit.drills.acting_faults import ELSEWHERE_FAULTS, FAULTS, LATER_FAULTS
 from understudy.testkit.drills.acting_kinds import kinds_table
 from understudy.testkit.drills.acting_seeds import LONG_SEEDS, WORK_SEEDS, play, tell
-from understudy.testkit.drills.acting_windows import WINDOW_SEEDS, empty_windows
+from understudy.testkit.drills.acting_windows import PAIR_SEEDS, WINDOW_SEEDS, empty_pairs, empty_windows
 from understudy.testkit.drills.drill_result import DrillResult
 from understudy.testkit.sim.mutations import hunt_listed
 from understudy.testkit.sim.seeds import play_quietly, play_seeds, processors
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again = f"./understudy bench sim-acting{kinds} --replay "
     summary = play_seeds(chosen, seeds, options.processes, lambda seed: f"{again}{seed}")
     print(tell(summary))
-    if min(seeds) >= LONG_SEEDS and len(seeds) >= WINDOW_SEEDS and (empty := empty_windows(summary.totals)):
+    if min(seeds) >= LONG_SEEDS and (empty := empty_parts(summary.totals, len(seeds))):
         print(f"  nothing fell due: {', '.join(empty)}")
         return 1
     if options.broken or options.first >= WORK_SEEDS:  # these draw few of the faults, or kinds of their own
@@ -78,6 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if never:
         print(f"  never happened: {', '.join(never)}; play more seeds")
     return bool(summary.failing)
+
+
+def empty_parts(counts: Mapping[str, int], seeds: int) -> list[str]:
+    """Return the parts of failovers in which nothing fell due, of those that a run of so many *seeds* must reach."""
+    if seeds >= PAIR_SEEDS:
+        return empty_pairs(counts)
+    return empty_windows(counts) if seeds >= WINDOW_SEEDS else []
 
 
 def broken() -> list[int]:

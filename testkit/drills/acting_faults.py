@@ -36,14 +36,16 @@ right again later."""
 LATER_FAULTS = ("cut-copies", "reset")
 """Drawn for :func:`draw_later_plan` only, so that older seeds stay what they are: nobody reaches the port where the
 master of the host gives its log away, all others are as ever; all connections to name servers end at one moment."""
-ELSEWHERE_FAULTS = ("sign-off",)
+ELSEWHERE_FAULTS = ("sign-off", "slow-disk")
 """Drawn for :func:`draw_elsewhere_plan` only: something on the host signs its brokers off at all name servers, though
-they live; no broker notices anything but that it is listed no more."""
+they live; no broker notices anything but that it is listed no more. Each call to the disk of the host takes long."""
 ENDS_PROCESS = ("kill", "power")
 SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
 DEAF = ("cut", "cut-in", "cut-out", "pause", "suspend", *ENDS_PROCESS)
 """Faults in which a host learns nothing: it hears nothing, or cannot ask."""
+LONG_FAULTS = (*SILENT, *ENDS_PROCESS)
+"""Faults of the master that :func:`draw_long_plan` draws."""
 STANDS_STILL = ("pause", "suspend")
 """Faults in which a host does nothing; what was sent to it before is read when it goes on."""
 STEPS_CLOCK = ("clock-forward", "clock-back")
@@ -80,6 +82,7 @@ class Fault:
         jump_ms: by how much a clock jumps.
         work: of what ends a process: it waits until the process is in the midst of this one of :data:`WORKS`.
         awaits: at which await of that work, counted from then on.
+        slower: by how many times a slow disk takes longer than one that is not (a millisecond for each call).
     """
 
     kind: str
@@ -89,6 +92,7 @@ class Fault:
     jump_ms: int = 20_000
     work: str = ""
     awaits: int = 1
+    slower: int = 700
 
     def __str__(self) -> str:
         return f"{self.kind}@{self.host}" + (f" in {self.work}, await {self.awaits}" if self.work else "")
@@ -161,17 +165,24 @@ def draw_later_plan(
 
 
 def draw_elsewhere_plan(
-    masters: Sequence[str], servers: Sequence[str], source: random.Random, home: str, heir: str, others: Sequence[str]
+    masters: Sequence[str],
+    servers: Sequence[str],
+    slow_disks: bool,
+    source: random.Random,
+    home: str,
+    heir: str,
+    others: Sequence[str],
 ) -> list[Fault]:
     """Draw a plan for a ring whose slaves live apart from masters, so that all that escapes goes to another machine.
 
     The home is away for long. Shortly before it comes back another master is lost, to which its slave gives what is
     due: puts that are under way then end with the slave's time. At times a name server is slow just then, or another
-    master is signed off meanwhile.
+    master is signed off meanwhile. Or no other master is lost, but the disks of one or all of them are slow.
 
     Args:
         masters: hosts of all masters.
         servers: hosts of all name servers.
+        slow_disks: that is what happens to them.
         source: what is drawn from.
         home: host of the master that is watched.
         heir: host of its slave with the smallest id.
@@ -179,7 +190,13 @@ def draw_elsewhere_plan(
     """
     plan = [Fault(source.choice(("kill", "power", "cut", "pause", "suspend")), home, 0.0, source.choice((12.0, 20.0)))]
     back = plan[0].lasts_seconds
-    target = source.choice([host for host in masters if host != home])
+    targets = [host for host in masters if host != home]
+    if slow_disks:
+        slow = targets if source.random() < 0.5 else [source.choice(targets)]
+        begins, lasts = back - source.uniform(0.5, 9.0), source.choice((5.0, 12.0, 20.0))
+        slower = source.choice((300, 1_500, 4_000))
+        return plan + [Fault("slow-disk", host, begins, lasts, slower=slower) for host in slow]
+    target = source.choice(targets)
     kind = source.choice(("power", "power", "cut", "suspend", "kill"))
     plan.append(Fault(kind, target, back - source.uniform(0.5, 6.0), source.choice((5.0, 12.0, 20.0))))
     if source.random() < 0.3:
@@ -202,7 +219,7 @@ def draw_long_plan(source: random.Random, home: str, heir: str, others: Sequence
     def draw(host: str, begins: float, lasts: Sequence[float], kinds: Sequence[str]) -> Fault:
         return Fault(source.choice(kinds), host, begins, source.choice(lasts), source.choice((500, 3_000, 20_000)))
 
-    plan = [draw(home, 0.0, (22.0, 30.0, 40.0), (*SILENT, *ENDS_PROCESS))]
+    plan = [draw(home, 0.0, (22.0, 30.0, 40.0), LONG_FAULTS)]
     if source.random() < 0.7:
         plan.append(draw(heir, source.uniform(*_ACTING), (5.0, 12.0, 20.0), (*SILENT, *ENDS_PROCESS, *FAULTS)))
     if source.random() < 0.4:
@@ -304,6 +321,8 @@ class Accident:
             await self._sign_off()
         elif kind == "slow":
             self._set_links(SLOW)
+        elif kind == "slow-disk":
+            cluster.host(host).disk.sync_seconds *= self.fault.slower
         elif kind in ("pause", "suspend"):
             cluster.freeze(host)
         elif kind == "clock-forward":
@@ -326,6 +345,8 @@ class Accident:
             cluster.network.unblock(cluster.address(host), COPY_PORT)
         elif kind == "slow":
             self._set_links(LinkQuality())
+        elif kind == "slow-disk":
+            cluster.host(host).disk.sync_seconds /= self.fault.slower
         elif kind == "clock-forward":
             clock.jump(-self.fault.jump_ms)
         elif kind == "clock-back":

@@ -20,6 +20,7 @@ import attrs
 from understudy.testkit.drills.acting_allowances import ALLOWED
 from understudy.testkit.drills.acting_applications import ALL_KINDS, Wanted
 from understudy.testkit.drills.acting_faults import (
+    LONG_FAULTS,
     draw_elsewhere_plan,
     draw_later_plan,
     draw_long_plan,
@@ -28,7 +29,7 @@ from understudy.testkit.drills.acting_faults import (
 )
 from understudy.testkit.drills.acting_scenario import NOTHING_MORE, Run
 from understudy.testkit.drills.acting_traffic import LONG_DELAYS, SHORT_DELAYS
-from understudy.testkit.drills.acting_windows import DUE, WINDOWS
+from understudy.testkit.drills.acting_windows import DUE, WINDOWS, due_name, in_windows
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult
 from understudy.testkit.drills.ring import Ring
 from understudy.testkit.sim.determinism import run_seed
@@ -46,6 +47,8 @@ LATER_SEEDS = 100_000
 go, and more kinds of faults. What an older seed shows stays what it was."""
 ELSEWHERE_SEEDS = 200_000
 """Seeds from this one on are of rings whose slaves live apart from masters; what is lost is a master to escape to."""
+SLOW_DISK_SEEDS = 250_000
+"""Seeds from this one on are of such rings, too; what is escaped to is not lost, but its disk is slow."""
 WORK_SEEDS = 300_000
 """Seeds from this one on have every kind of message, and processes that end in the midst of what is done with them."""
 LONG_SEEDS = 400_000
@@ -63,6 +66,7 @@ def play(seed: int, wanted: Wanted = NOTHING_MORE) -> DrillResult:
     """
     works, waits = WORK_SEEDS <= seed < LONG_SEEDS, seed >= LONG_SEEDS
     elsewhere = ELSEWHERE_SEEDS <= seed < WORK_SEEDS
+    slow_disks = seed >= SLOW_DISK_SEEDS
     later = random.Random(f"later {seed}") if LATER_SEEDS <= seed < ELSEWHERE_SEEDS else None
 
     async def scenario(source: random.Random) -> DrillResult:
@@ -82,7 +86,7 @@ def play(seed: int, wanted: Wanted = NOTHING_MORE) -> DrillResult:
             seed,
             quiet_seconds=LONG_QUIET_SECONDS if waits else QUIET_SECONDS,
             send_seconds=SEND_SECONDS,
-            plan=partial(draw_elsewhere_plan, ring.masters, ring.servers) if elsewhere else plan,
+            plan=partial(draw_elsewhere_plan, ring.masters, ring.servers, slow_disks) if elsewhere else plan,
             commits=later,
             ring=ring,
             wanted=ALL_KINDS if works else attrs.evolve(wanted, timers=wanted.timers or waits),
@@ -99,13 +103,15 @@ def tell(summary: Summary) -> str:
     """Return *summary* as text for people."""
     repeats = {name: count for name, count in summary.rest.items() if name.startswith(ALLOWED_REPEAT)}
     rest = {name: count for name, count in summary.rest.items() if not name.startswith((ALLOWED_REPEAT, DUE))}
-    due = {window: summary.rest.get(DUE + window, 0) for window in WINDOWS}
+    due = in_windows(summary.rest)
+    of_faults = {kind: [summary.rest.get(due_name(kind, window), 0) for window in WINDOWS] for kind in LONG_FAULTS}
     return "\n".join(
         (
             f"{summary.seeds} seeds, {len(summary.failing)} with violations, {summary.seconds:.0f} s",
             f"  faults    {_list(summary.faults)}",
             f"  messages  {_list(rest)}",
             f"  fell due  {_list(due)}",
+            *(f"    {kind:16}{''.join(f'{count:7}' for count in row)}" for kind, row in of_faults.items() if any(row)),
             *(f"  repeats   {repeats.get(ALLOWED_REPEAT + row.name, 0):5}  {row.name}: {row.why}" for row in ALLOWED),
             *(f"  worst     {name:60} {seconds:8.3f} s" for name, seconds in sorted(summary.worst.items())),
         )

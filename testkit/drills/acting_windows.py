@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from understudy.testkit.drills.acting_faults import DEAF, SILENT, Accident
+from understudy.testkit.drills.acting_faults import DEAF, LONG_FAULTS, SILENT, Accident
 from understudy.testkit.drills.acting_watch import RingWatch
 from understudy.testkit.drills.drill_result import Step
 
@@ -23,6 +23,8 @@ BEFORE, SILENCE, ACTING, LOST, GIVE_BACK, AFTER = WINDOWS = (
 )
 WINDOW_SEEDS = 25
 """So many seeds whose messages wait for long have some that fall due in each window."""
+PAIR_SEEDS = 250
+"""So many have some that fall due in each window of each kind of accident that meets the master in them."""
 
 
 @attrs.frozen
@@ -57,14 +59,33 @@ class Failover:
             return LOST
         return ACTING if any(self.lost <= at <= due for at, _ in self.acted) else SILENCE
 
-    def counts(self, dues: Iterable[float]) -> Counter[str]:
-        """Return how many of *dues* lie in each window."""
-        return Counter(DUE + self.window(due) for due in dues)
+    def counts(self, kind: str, dues: Iterable[float]) -> Counter[str]:
+        """Return how many of *dues* lie in each window of this accident of the master, by :func:`due_name`."""
+        return Counter(due_name(kind, self.window(due)) for due in dues)
+
+
+def due_name(kind: str, window: str) -> str:
+    """Return what is counted: messages that fell due in a *window* of a failover whose master met a *kind* of fault."""
+    return f"{DUE}{kind}: {window}"
+
+
+def in_windows(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return how many messages fell due in each window, whatever met the master, by the *counts* of a run."""
+    return {
+        window: sum(count for name, count in counts.items() if name.startswith(DUE) and name.endswith(f": {window}"))
+        for window in WINDOWS
+    }
 
 
 def empty_windows(counts: Mapping[str, int]) -> list[str]:
     """Return the windows in which nothing fell due in a run with these *counts*."""
-    return [window for window in WINDOWS if not counts.get(DUE + window)]
+    return [window for window, count in in_windows(counts).items() if not count]
+
+
+def empty_pairs(counts: Mapping[str, int]) -> list[str]:
+    """Return the windows, each of one kind of fault, in which nothing fell due in a run of long delays."""
+    names = [due_name(kind, window) for kind in LONG_FAULTS for window in WINDOWS]
+    return [name.removeprefix(DUE) for name in names if not counts.get(name)]
 
 
 def due_counts(
@@ -86,7 +107,8 @@ def due_counts(
         dues: when the messages were due.
     """
     accidents = list(accidents)
-    if not any(each.began_at == lost and each.fault.kind in (*SILENT, *DEAF) for each in accidents):
+    kinds = [each.fault.kind for each in accidents if each.began_at == lost and each.fault.kind in (*SILENT, *DEAF)]
+    if not kinds:
         return Counter()
     times = {step.name[:2]: lost + step.seconds for step in steps}
     failover = Failover(
@@ -96,4 +118,4 @@ def due_counts(
         [(at, host) for at, _, host in watch.began[group]],
         [(each.began_at, each.ended_at, each.fault.host) for each in accidents],
     )
-    return failover.counts(dues)
+    return failover.counts(kinds[0], dues)

@@ -11,10 +11,19 @@ from hypothesis import strategies as st
 
 from understudy.testkit.drills import acting_seeds
 from understudy.testkit.drills.acting_allowances import judge
-from understudy.testkit.drills.acting_faults import ENDS_PROCESS, SILENT, draw_long_plan
+from understudy.testkit.drills.acting_faults import ENDS_PROCESS, LONG_FAULTS, SILENT, draw_long_plan
 from understudy.testkit.drills.acting_repeats import Repeat
 from understudy.testkit.drills.acting_traffic import LONG_DELAYS, SHORT_DELAYS
-from understudy.testkit.drills.acting_windows import DUE, WINDOW_SEEDS, WINDOWS, Failover, empty_windows
+from understudy.testkit.drills.acting_windows import (
+    PAIR_SEEDS,
+    WINDOW_SEEDS,
+    WINDOWS,
+    Failover,
+    due_name,
+    empty_pairs,
+    empty_windows,
+    in_windows,
+)
 from understudy.testkit.drills.met_faults import LONGEST_DELAY_SECONDS, Home, Met
 from understudy.testkit.sim.seeds import Summary
 
@@ -45,12 +54,21 @@ FAILOVER = Failover(
 )
 def test_a_message_falls_due_in_one_part_of_a_failover(due: float, window: str) -> None:
     assert FAILOVER.window(due) == window
-    assert FAILOVER.counts([due, due]) == {DUE + window: 2}
+    assert FAILOVER.counts("kill", [due, due]) == {due_name("kill", window): 2}
 
 
 def test_windows_in_which_nothing_fell_due_are_named() -> None:
     assert empty_windows({}) == list(WINDOWS)
-    assert empty_windows({DUE + each: 1 for each in WINDOWS if each != "give-back"}) == ["give-back"]
+    assert empty_windows({due_name("cut", each): 1 for each in WINDOWS if each != "give-back"}) == ["give-back"]
+
+
+def test_windows_of_each_kind_of_fault_are_named() -> None:
+    full = {due_name(kind, window): 1 for kind in LONG_FAULTS for window in WINDOWS}
+    assert in_windows(full) == dict.fromkeys(WINDOWS, len(LONG_FAULTS))
+    assert empty_pairs(full) == []
+    del full[due_name("pause", "silence")]
+    assert empty_windows(full) == []
+    assert empty_pairs(full) == ["pause: silence"]
 
 
 @given(st.integers(0, 10_000))
@@ -82,13 +100,19 @@ def test_a_run_of_long_delays_fails_where_nothing_fell_due_in_a_part(
 ) -> None:
     from bench import sim_acting
 
-    full = Counter({DUE + each: 1 for each in WINDOWS})
+    every, killed = (
+        Counter({due_name(kind, window): 1 for kind in kinds for window in WINDOWS})
+        for kinds in (LONG_FAULTS, ["kill"])
+    )
+    less = killed - Counter({due_name("kill", "silence"): 1})
     for totals, first, seeds, code in (
-        (full, acting_seeds.LONG_SEEDS, WINDOW_SEEDS, 0),
-        (full - Counter({DUE + "silence": 1}), acting_seeds.LONG_SEEDS, WINDOW_SEEDS, 1),
-        (full - Counter({DUE + "silence": 1}), acting_seeds.LONG_SEEDS, WINDOW_SEEDS - 1, 0),
-        (full - Counter({DUE + "silence": 1}), acting_seeds.WORK_SEEDS, WINDOW_SEEDS, 0),
+        (killed, acting_seeds.LONG_SEEDS, WINDOW_SEEDS, 0),
+        (less, acting_seeds.LONG_SEEDS, WINDOW_SEEDS, 1),
+        (less, acting_seeds.LONG_SEEDS, WINDOW_SEEDS - 1, 0),
+        (less, acting_seeds.WORK_SEEDS, WINDOW_SEEDS, 0),
+        (every, acting_seeds.LONG_SEEDS, PAIR_SEEDS, 0),
+        (every - Counter({due_name("pause", "silence"): 1}), acting_seeds.LONG_SEEDS, PAIR_SEEDS, 1),
     ):
         monkeypatch.setattr(sim_acting, "play_seeds", lambda *_, totals=totals: Summary(totals=Counter(totals)))
         assert sim_acting.main(["--first", str(first), "--seeds", str(seeds)]) == code
-        assert ("nothing fell due: silence" in capsys.readouterr().out) is (code == 1)
+        assert (code == 1) is any(line.endswith("silence") for line in capsys.readouterr().out.splitlines())

@@ -15,15 +15,17 @@ from trio.testing import MockClock
 
 from understudy.testkit.drills import acting_seeds
 from understudy.testkit.drills.acting_faults import (
-    ELSEWHERE_FAULTS,
     FAULTS,
     LATER_FAULTS,
+    Accident,
+    Fault,
     draw_elsewhere_plan,
     draw_later_plan,
     draw_plan,
 )
 from understudy.testkit.drills.ring import Ring
 from understudy.testkit.sim.clock import StoppableClock
+from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.seeds import FailedRun, play_seeds
 
 
@@ -129,11 +131,35 @@ def test_no_two_members_of_a_group_share_a_container_and_slaves_that_are_apart_a
     assert ring.members_of(None) == set(ring.containers)
 
 
+def elsewhere(seed: int, *, slow_disks: bool) -> list[Fault]:
+    return draw_elsewhere_plan(("c1", "c2", "c3"), ("n1",), slow_disks, random.Random(seed), "c1", "s1", ())
+
+
 def test_plans_for_slaves_apart_lose_a_master_to_escape_to_before_the_other_one_is_back() -> None:
     kinds = set[str]()
     for seed in range(60):
-        home, target, *rest = draw_elsewhere_plan(("c1", "c2", "c3"), ("n1",), random.Random(seed), "c1", "s1", ())
+        home, target, *rest = elsewhere(seed, slow_disks=False)
         assert (home.host, target.host in ("c2", "c3")) == ("c1", True)
         assert home.lasts_seconds - 6 <= target.begins_seconds < home.lasts_seconds
         kinds |= {each.kind for each in rest}
-    assert kinds == {"slow", *ELSEWHERE_FAULTS}
+    assert kinds == {"slow", "sign-off"}
+
+
+def test_plans_for_slow_disks_meet_masters_to_escape_to_and_lose_none_of_them() -> None:
+    met = set[tuple[str, ...]]()
+    for seed in range(60):
+        home, *rest = elsewhere(seed, slow_disks=True)
+        assert {each.kind for each in rest} == {"slow-disk"}
+        assert all(home.lasts_seconds - 9 <= each.begins_seconds < home.lasts_seconds for each in rest)
+        met.add(tuple(each.host for each in rest))
+    assert met == {("c2",), ("c3",), ("c2", "c3")}
+
+
+async def test_a_slow_disk_is_as_fast_as_before_when_its_accident_is_over() -> None:
+    async with SimCluster(random.Random(1)) as cluster:
+        disk = cluster.host("c1").disk
+        before, accident = disk.sync_seconds, Accident(cluster, Fault("slow-disk", "c1"), ("c1",))
+        await accident.begin()
+        assert disk.sync_seconds == pytest.approx(700 * before)
+        await accident.end()
+        assert disk.sync_seconds == pytest.approx(before)
