@@ -206,7 +206,8 @@ class Broker:
         self.tables = tables_of(self)
         self.topics.on_change.append(self._topics_changed)
         self.queue_mappings.on_change.append(self._mappings_changed)
-        self.tables.topics.young = partial(young_topics, self)
+        if config.enable_controller_mode:  # else nobody is elected, and a master has made all topics itself
+            self.tables.topics.young = partial(young_topics, self)
         self.tables.topics.on_gone.append(partial(forget_topics, self))
         self.tables.topics.on_deletions.append(store.learn_deletions)
         store.dropped.append(self.wake_topics)

@@ -15,7 +15,7 @@ from understudy.store.core import SHOWN_AT_ONCE, StoreCore
 from understudy.store.message_store import MessageStore
 from understudy.testkit.processor_time import least_seconds
 
-MANY = 5 * SHOWN_AT_ONCE + 7
+MANY = 10 * SHOWN_AT_ONCE + 7
 TURN_SECONDS = 0.02
 
 
@@ -72,10 +72,10 @@ async def test_others_have_their_turns_and_nobody_sees_a_later_message_first(
                 await trio.lowlevel.checkpoint()
         await store.flush()
         assert told == written
-        # then there was a portion in each turn, or two, with that of a flush
+        # then there was a portion in each turn, or two, with that of a flush; a watch may miss every other turn
         steps = [after - before for before, after in pairwise(turns)]
-        assert max(steps) <= 2 * SHOWN_AT_ONCE
-        assert sum(step > 0 for step in steps) >= MANY // (2 * SHOWN_AT_ONCE)
+        assert max(steps) <= 4 * SHOWN_AT_ONCE
+        assert sum(step > 0 for step in steps) >= MANY // (4 * SHOWN_AT_ONCE)
         # and afterwards there is no detour any more
         await store.flush()
         before = len(told)
