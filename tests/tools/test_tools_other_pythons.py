@@ -69,9 +69,12 @@ def test_a_failover_and_a_cluster_in_a_test_are_played_on_it(
     python = interpreter(version) or python_of_debian(version, debian_folder)
     programs = tmp_path / "venv" / "bin"
     run(python, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
-    # With the caller's settings: they say where packages come from.
+    # With the caller's settings, which say where packages come from; but not with what lies on the caller's path.
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     install = [programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{wheel}[pytest]"]
-    done = subprocess.run(install, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S)
+    done = subprocess.run(
+        install, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, env=settings
+    )
     if done.returncode and "connection broken" in done.stdout:
         pytest.skip("the registry of packages cannot be reached")
     assert done.returncode == 0, done.stdout
