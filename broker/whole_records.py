@@ -29,7 +29,8 @@ def whole_records(store: MessageStore, topic: str, queue_id: int, at: int, found
     while at < found.next_begin_offset:
         one = store.get(topic, queue_id, at, 1, _MOST_BYTES)
         try:
-            records += _records(one)
+            # Where a message is missing, a read of one finds the next one, which may be that of a later read.
+            records += [each for each in _records(one) if each.queue_offset < found.next_begin_offset]
         except RecordError as error:
             log.error("damaged message of the broker's own left out", topic=topic, queue=queue_id, offset=at, why=error)
             store.note_rotten(topic, queue_id, at)

@@ -43,14 +43,17 @@ class TimerTopic:
         return self._store.written_queue_offset(TIMER_TOPIC, TIMER_QUEUE)
 
     def read(self, offset: int, count: int) -> tuple[list[Record], int]:
-        """Read at most *count* messages from queue offset *offset*, damaged ones left out.
+        """Read messages from queue offset *offset* on, of *count* offsets at most, damaged ones left out.
 
         Returns:
             The messages, and the offset to go on at: *offset* when there is nothing to read.
         """
         found = self._store.get(TIMER_TOPIC, TIMER_QUEUE, offset, min(count, READ_MESSAGES), READ_BYTES)
         if found.status is GetStatus.FOUND:
-            return whole_records(self._store, TIMER_TOPIC, TIMER_QUEUE, offset, found), found.next_begin_offset
+            end = offset + count
+            # Where messages are missing, so many of them reach further than so many offsets.
+            records = whole_records(self._store, TIMER_TOPIC, TIMER_QUEUE, offset, found)
+            return [each for each in records if each.queue_offset < end], min(found.next_begin_offset, end)
         if found.next_begin_offset > offset:
             log.error("timer messages are gone", first=offset, next=found.next_begin_offset)
         return [], max(found.next_begin_offset, offset)

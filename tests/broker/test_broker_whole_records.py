@@ -39,3 +39,15 @@ def test_damage_costs_itself_alone_and_is_noted(rotten: list[int]) -> None:
     found = whole_records(cast(MessageStore, queue), TOPIC, 0, 0, queue.get(TOPIC, 0, 0, 32, 1 << 20))
     assert [each.queue_offset for each in found] == [each for each in range(COUNT) if each not in rotten]
     assert queue.noted == [(TOPIC, 0, each) for each in rotten]
+
+
+def test_what_lies_behind_a_read_is_left_to_the_next_one() -> None:
+    queue = FakeQueue([1])
+    gap = queue.get
+
+    def get(topic: str, queue_id: int, offset: int, count: int, size: int) -> GetResult:
+        return gap(topic, queue_id, max(offset, 4) if offset in (3, 4) else offset, count, size)  # there is no 3
+
+    queue.get = get  # type: ignore[method-assign]
+    read = gap(TOPIC, 0, 0, 4, 1 << 20)
+    assert [each.queue_offset for each in whole_records(cast(MessageStore, queue), TOPIC, 0, 0, read)] == [0, 2]
