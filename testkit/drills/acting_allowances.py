@@ -250,6 +250,16 @@ ALLOWED = (
         elsewhere=True,
     ),
     Allowance(
+        "disk stalled",
+        "another group's master could not flush what escaped to it in the time that a put has: it is put once more, or "
+        "the master that is back delivers it",
+        ("stalled-disk",),
+        Home.OTHER,
+        before=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        after=math.inf,
+        elsewhere=True,
+    ),
+    Allowance(
         "not flushed",
         "the master lost what ASYNC_FLUSH had not written yet, the copies of delayed messages and its progress too",
         ("power",),
@@ -283,8 +293,10 @@ def allowed_table() -> str:
             faults += ", unless the slave that acts has the master's copy in its log"
         begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"
         begin = "the later fault" if row.acting else begin
-        end = f"{row.after:g} s after the fault" if row.after else "the fault"
-        if row.after > NOTICE_SECONDS and row.home is not Home.SERVER and set(row.faults) & set(row._ends):
+        end = (
+            f"{row.after:g} s after the fault" if 0 < row.after < math.inf else "its end" if row.after else "the fault"
+        )
+        if NOTICE_SECONDS < row.after < math.inf and row.home is not Home.SERVER and set(row.faults) & set(row._ends):
             end += f" ({NOTICE_SECONDS:g} s after {', '.join(row._ends)})"
         before = f"{abs(row.before):g} s {'before' if row.before > 0 else 'after'} " if row.before else ""
         when = f"from {before}{begin} to {end}"

@@ -36,9 +36,11 @@ right again later."""
 LATER_FAULTS = ("cut-copies", "reset")
 """Drawn for :func:`draw_later_plan` only, so that older seeds stay what they are: nobody reaches the port where the
 master of the host gives its log away, all others are as ever; all connections to name servers end at one moment."""
-ELSEWHERE_FAULTS = ("sign-off", "slow-disk")
+ELSEWHERE_FAULTS = ("sign-off", "slow-disk", "stalled-disk")
 """Drawn for :func:`draw_elsewhere_plan` only: something on the host signs its brokers off at all name servers, though
-they live; no broker notices anything but that it is listed no more. Each call to the disk of the host takes long."""
+they live; no broker notices anything but that it is listed no more. Each call to the disk of the host takes long, or so
+long that a flush is not done in the time that a put may take."""
+SLOW_DISKS = ("slow-disk", "stalled-disk")
 ENDS_PROCESS = ("kill", "power")
 SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
@@ -68,6 +70,8 @@ _LATE = 40.0
 """When further faults begin, in seconds after the first: any time around it, or while a slave acts; and the latest."""
 COPY_PORT = FIRST_BROKER_PORT + 1
 """Where a container's first broker, a master, gives its log away."""
+_SLOW_DISK = 1_000
+"""A flush is some calls one after the other, and a put waits five seconds for it."""
 SLOW = LinkQuality(delay_seconds=(0.2, 0.4))
 
 
@@ -82,7 +86,7 @@ class Fault:
         jump_ms: by how much a clock jumps.
         work: of what ends a process: it waits until the process is in the midst of this one of :data:`WORKS`.
         awaits: at which await of that work, counted from then on.
-        slower: by how many times a slow disk takes longer than one that is not (a millisecond for each call).
+        slower: by how many times such a disk takes longer than one that is well (a millisecond for each call).
     """
 
     kind: str
@@ -194,8 +198,9 @@ def draw_elsewhere_plan(
     if slow_disks:
         slow = targets if source.random() < 0.5 else [source.choice(targets)]
         begins, lasts = back - source.uniform(0.5, 9.0), source.choice((5.0, 12.0, 20.0))
-        slower = source.choice((300, 1_500, 4_000))
-        return plan + [Fault("slow-disk", host, begins, lasts, slower=slower) for host in slow]
+        slower = source.choice((300, 700, 1_500, 4_000))
+        kind = "stalled-disk" if slower > _SLOW_DISK else "slow-disk"
+        return plan + [Fault(kind, host, begins, lasts, slower=slower) for host in slow]
     target = source.choice(targets)
     kind = source.choice(("power", "power", "cut", "suspend", "kill"))
     plan.append(Fault(kind, target, back - source.uniform(0.5, 6.0), source.choice((5.0, 12.0, 20.0))))
@@ -321,7 +326,7 @@ class Accident:
             await self._sign_off()
         elif kind == "slow":
             self._set_links(SLOW)
-        elif kind == "slow-disk":
+        elif kind in SLOW_DISKS:
             cluster.host(host).disk.sync_seconds *= self.fault.slower
         elif kind in ("pause", "suspend"):
             cluster.freeze(host)
@@ -345,7 +350,7 @@ class Accident:
             cluster.network.unblock(cluster.address(host), COPY_PORT)
         elif kind == "slow":
             self._set_links(LinkQuality())
-        elif kind == "slow-disk":
+        elif kind in SLOW_DISKS:
             cluster.host(host).disk.sync_seconds /= self.fault.slower
         elif kind == "clock-forward":
             clock.jump(-self.fault.jump_ms)

@@ -17,6 +17,7 @@ from understudy.testkit.drills import acting_seeds
 from understudy.testkit.drills.acting_faults import (
     FAULTS,
     LATER_FAULTS,
+    SLOW_DISKS,
     Accident,
     Fault,
     draw_elsewhere_plan,
@@ -146,19 +147,21 @@ def test_plans_for_slaves_apart_lose_a_master_to_escape_to_before_the_other_one_
 
 
 def test_plans_for_slow_disks_meet_masters_to_escape_to_and_lose_none_of_them() -> None:
-    met = set[tuple[str, ...]]()
+    met, kinds = set[tuple[str, ...]](), dict[int, str]()
     for seed in range(60):
         home, *rest = elsewhere(seed, slow_disks=True)
-        assert {each.kind for each in rest} == {"slow-disk"}
+        kinds |= {each.slower: each.kind for each in rest}
         assert all(home.lasts_seconds - 9 <= each.begins_seconds < home.lasts_seconds for each in rest)
         met.add(tuple(each.host for each in rest))
     assert met == {("c2",), ("c3",), ("c2", "c3")}
+    assert kinds == {300: "slow-disk", 700: "slow-disk", 1_500: "stalled-disk", 4_000: "stalled-disk"}
 
 
-async def test_a_slow_disk_is_as_fast_as_before_when_its_accident_is_over() -> None:
+@pytest.mark.parametrize("kind", SLOW_DISKS)
+async def test_a_slow_disk_is_as_fast_as_before_when_its_accident_is_over(kind: str) -> None:
     async with SimCluster(random.Random(1)) as cluster:
         disk = cluster.host("c1").disk
-        before, accident = disk.sync_seconds, Accident(cluster, Fault("slow-disk", "c1"), ("c1",))
+        before, accident = disk.sync_seconds, Accident(cluster, Fault(kind, "c1"), ("c1",))
         await accident.begin()
         assert disk.sync_seconds == pytest.approx(700 * before)
         await accident.end()
