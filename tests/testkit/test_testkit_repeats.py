@@ -130,22 +130,6 @@ def test_who_has_ended_puts_out_nothing_more(lost: Met, other: Met, row: str) ->
     assert judge([repeat(101.1, lost, other)])[1]
 
 
-@pytest.mark.parametrize(
-    ("kind", "due", "allowed"),
-    [
-        ("stalled-disk", 118.0, True),
-        ("stalled-disk", 90.0, True),  # nobody acted yet then
-        ("stalled-disk", 85.0, False),
-        ("stalled-disk", 122.0, False),
-        ("slow-disk", 118.0, False),
-    ],
-)
-def test_what_another_master_could_not_flush_in_time_may_come_again(kind: str, due: float, allowed: bool) -> None:
-    disk, cut = Met(kind, Home.OTHER, 100.0, 120.0, host="o"), Met("cut", Home.MASTER, 80.0, 125.0)
-    counts, violations = judge([repeat(due, disk, cut)])
-    assert (counts["disk stalled"], bool(violations)) == (int(allowed), not (allowed or counts))
-
-
 GONE = Met("power", Home.SLAVE, 95.0, 117.0, host="c1")
 FIRST, LATER = Met("cut-in", Home.SERVER, 100.0, 130.0, host="n1"), Met("cut-out", Home.SERVER, 101.0, 121.0, host="n2")
 
