@@ -35,9 +35,9 @@ ASTRAY_SECONDS = 120.0  # longer than a real slave needs that has found its way
 ASK_MS = 1_000
 
 
-def probe(body: bytes = b"x", *, oneway: bool = False) -> Command:
+def probe(body: bytes = b"x", *, topic: str = "probe", oneway: bool = False) -> Command:
     """Return a message of no topic of the drill's clients, to be sent to a master."""
-    values = ("probe", "probe", "TBW102", "1", "0", "0", "1", "0", "", "0", "false", "false")
+    values = ("probe", topic, "TBW102", "1", "0", "0", "1", "0", "", "0", "false", "false")
     fields = dict(zip("abcdefghijkm", values, strict=True))
     return request(RequestCode.SEND_MESSAGE_V2, fields, body, oneway=oneway)
 
