@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -28,23 +29,20 @@ _LOOK_S = 0.05
 
 def measure_led(side: Cluster, settings: Settings) -> dict[str, Figures]:
     """Returns figures of a led group: `led_all_ack` (all have what is sent), `led_steady`, `led_replicate`."""
-    figures = {"led_all_ack": measure_all_ack(side, settings)}
+    figures = {"led_all_ack": _of(side, lambda: _all_ack(side, settings))}
     log(f"{side.name}: sends that three led replicas have: {figures['led_all_ack']}")
-    figures["led_steady"] = measure_steady(side, settings)
+    figures["led_steady"] = _of(side, lambda: _steady(side, settings))
     log(f"{side.name}: what two replicas cost a led master: {figures['led_steady']}")
     if settings.replicate_mb:
-        figures["led_replicate"] = measure_backlog(side, settings.replicate_mb)
+        figures["led_replicate"] = _of(side, lambda: _backlog(side, settings.replicate_mb))
         log(f"{side.name}: a backlog to an empty led replica: {figures['led_replicate']}")
     return figures
 
 
-def measure_all_ack(side: Cluster, settings: Settings) -> Figures:
-    """Returns how fast sends are that a whole sync-state set of three must have."""
-    step = replicated_step(settings.seconds, settings.warmup, settings.size)
+def _of(side: Cluster, measure: Callable[[], Figures]) -> Figures:
+    """Returns what *measure* does, or why it failed; ends the side, and removes its files."""
     try:
-        _start_all(side)
-        result = load(*step.arguments, "--namesrv", side.namesrv)
-        return result if result.get("msgs_s") else {"failed": result.get("failed", "nothing was acknowledged")}
+        return measure()
     except (LookupError, RuntimeError) as reason:
         return {"failed": str(reason)}
     finally:
@@ -52,7 +50,15 @@ def measure_all_ack(side: Cluster, settings: Settings) -> Figures:
         shutil.rmtree(side.folder, ignore_errors=True)
 
 
-def measure_steady(side: Cluster, settings: Settings) -> Figures:
+def _all_ack(side: Cluster, settings: Settings) -> Figures:
+    """Returns how fast sends are that a whole sync-state set of three must have."""
+    step = replicated_step(settings.seconds, settings.warmup, settings.size)
+    _start_all(side)
+    result = load(*step.arguments, "--namesrv", side.namesrv)
+    return result if result.get("msgs_s") else {"failed": result.get("failed", "nothing was acknowledged")}
+
+
+def _steady(side: Cluster, settings: Settings) -> Figures:
     """Returns what it costs a master to have two slaves in its set, :data:`STEADY_RATE` messages a second.
 
     A master without controllers and slaves takes as many first; the difference of processor time is the cost. At full
@@ -60,24 +66,26 @@ def measure_steady(side: Cluster, settings: Settings) -> Figures:
     master without slaves the one to compare with: ours has everything on its disk then, before it acknowledges.
     """
     per_100k = []
-    try:
-        for start in (_start_plain, _start_all):
-            start(side)
-            arguments = steady_arguments(STEADY_RATE, 3 * settings.warmup, settings.size)
-            with steady_load("--namesrv", side.namesrv, *arguments) as sending:
-                spent = _cpu_per_second(side.children[1].pid, settings.seconds)  # after the name server
-                sent = sending.result()
-            side.end()
-            if (rate := sent.get("msgs_s", 0)) < STEADY_RATE * 0.8:
-                return {"failed": sent.get("failed", f"{rate} messages a second were taken, not {STEADY_RATE}")}
-            per_100k.append(spent / rate * 1e5)
-    except (LookupError, RuntimeError) as reason:
-        return {"failed": str(reason)}
-    finally:
+    for start in (_start_plain, _start_all):
+        start(side)
+        arguments = steady_arguments(STEADY_RATE, 3 * settings.warmup, settings.size)
+        with steady_load("--namesrv", side.namesrv, *arguments) as sending:
+            spent = _cpu_per_second(side.children[1].pid, settings.seconds)  # after the name server
+            sent = sending.result()
         side.end()
-        shutil.rmtree(side.folder, ignore_errors=True)
+        if (rate := sent.get("msgs_s", 0)) < STEADY_RATE * 0.8:
+            return {"failed": sent.get("failed", f"{rate} messages a second were taken, not {STEADY_RATE}")}
+        per_100k.append(spent / rate * 1e5)
     plain, led = per_100k
     return {"plain_cpu_s_per_100k": round(plain, 3), "slave_cpu_s_per_100k": round(led - plain, 3)}
+
+
+def _backlog(side: Cluster, megabytes: int) -> Figures:
+    """Fills a led master, then starts an empty replica: returns how fast the log crosses."""
+    _start_alone(side)
+    fill(side, megabytes)
+    addresses = ("--master", side.broker_address, "--slave", side.slave_address)
+    return attached(Watch("catchup", "--namesrv", side.namesrv, *addresses), partial(side.start_led_replica, 1))
 
 
 def _start_plain(side: Cluster) -> None:
@@ -86,11 +94,15 @@ def _start_plain(side: Cluster) -> None:
     _practise(side)
 
 
-def _start_all(side: Cluster) -> None:
-    """Starts a led group of three, replica after replica, and has its master practised a little."""
+def _start_alone(side: Cluster) -> None:
     shutil.rmtree(side.folder, ignore_errors=True)
     side.start_led()
     await_in_sync(side, 1)
+
+
+def _start_all(side: Cluster) -> None:
+    """Starts a led group of three, replica after replica, and has its master practised a little."""
+    _start_alone(side)
     for number in range(1, REPLICAS):
         side.start_led_replica(number)
     await_in_sync(side, REPLICAS)
@@ -111,24 +123,6 @@ def _cpu_per_second(pid: int, seconds: float) -> float:
     before, begin = spent(), time.monotonic()
     time.sleep(seconds)
     return (spent() - before) / (time.monotonic() - begin)
-
-
-def measure_backlog(side: Cluster, megabytes: int) -> Figures:
-    """Fills a led master, then starts an empty replica: returns how fast the log crosses."""
-    shutil.rmtree(side.folder, ignore_errors=True)
-    try:
-        side.start_led()
-        await_in_sync(side, 1)
-        fill(side, megabytes)
-        watch = Watch(
-            "catchup", "--namesrv", side.namesrv, "--master", side.broker_address, "--slave", side.slave_address
-        )
-        return attached(watch, partial(side.start_led_replica, 1))
-    except (LookupError, RuntimeError) as reason:
-        return {"failed": str(reason)}
-    finally:
-        side.end()
-        shutil.rmtree(side.folder, ignore_errors=True)
 
 
 def await_in_sync(side: Cluster, count: int) -> None:

@@ -293,9 +293,8 @@ def allowed_table() -> str:
             faults += ", unless the slave that acts has the master's copy in its log"
         begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"
         begin = "the later fault" if row.acting else begin
-        end = (
-            f"{row.after:g} s after the fault" if 0 < row.after < math.inf else "its end" if row.after else "the fault"
-        )
+        end = f"{row.after:g} s after the fault" if row.after else "the fault"
+        end = "its end" if row.after == math.inf else end
         if NOTICE_SECONDS < row.after < math.inf and row.home is not Home.SERVER and set(row.faults) & set(row._ends):
             end += f" ({NOTICE_SECONDS:g} s after {', '.join(row._ends)})"
         before = f"{abs(row.before):g} s {'before' if row.before > 0 else 'after'} " if row.before else ""

@@ -36,11 +36,11 @@ right again later."""
 LATER_FAULTS = ("cut-copies", "reset")
 """Drawn for :func:`draw_later_plan` only, so that older seeds stay what they are: nobody reaches the port where the
 master of the host gives its log away, all others are as ever; all connections to name servers end at one moment."""
-ELSEWHERE_FAULTS = ("sign-off", "slow-disk", "stalled-disk")
+SLOW_DISKS = ("slow-disk", "stalled-disk")
+ELSEWHERE_FAULTS = ("sign-off", *SLOW_DISKS)
 """Drawn for :func:`draw_elsewhere_plan` only: something on the host signs its brokers off at all name servers, though
 they live; no broker notices anything but that it is listed no more. Each call to the disk of the host takes long, or so
 long that a flush is not done in the time that a put may take."""
-SLOW_DISKS = ("slow-disk", "stalled-disk")
 ENDS_PROCESS = ("kill", "power")
 SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
